@@ -22,7 +22,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("home", metavar="HOME", help="file:///mnt/shared/shop or s3://bucket/shop")
+    parser.add_argument("home", metavar="HOME", help="such as s3://bucket/shop, see docs/home.md")
     parser.add_argument("dir", metavar="DIR", nargs="?", help="a directory that is a cache of it")
     parser.set_defaults(run=run)
 

@@ -80,9 +80,9 @@ def open(
     before this returns, what became of the transactions that a crash left undecided.
 
     `home` is the address of storage that outlives this machine, such as "file:///mnt/shared/shop"
-    or "s3://bucket/shop". What a call acknowledges is there first, and the directory is a cache of
-    it, which may be empty. This engine takes the home over; the one that had it acknowledges
-    nothing more (TakenOver).
+    or "s3://bucket/shop"; docs/home.md has all kinds. What a call acknowledges is there first, and
+    the directory is a cache of it, which may be empty. This engine takes the home over; the one
+    that had it acknowledges nothing more (TakenOver).
     """
     where = check_local(text_of(path))
     options = _checked(options)

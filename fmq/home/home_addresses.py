@@ -10,12 +10,16 @@ from fmq.errors import BadName, ExtraMissing, HomeRefused
 from fmq.home.file_objects import FileObjects
 from fmq.home.home_disk import HomeDisk
 from fmq.home.home_log import HomeLog
-from fmq.home.objects import Objects
+from fmq.home.objects import NoAnswer, Objects
 from fmq.machine.disk import Disk
 from fmq.posix import RealDisk
 
 FILE = re.compile(r"file://(/.+)")
 S3 = re.compile(r"s3://([^/]+)/*(.*?)/*")
+POSTGRES = re.compile(r"postgres(?:ql)?://([^/?#]*)/([^/?#]+)/([^/?#]+?)/*(\?[^#]*)?")
+NATS = re.compile(r"(nats|tls)://(?:([^/?#]+)@)?([^/?#@]+)/([\w-]+)/*", re.ASCII)
+ADDRESSES = FILE, S3, POSTGRES, NATS
+SECRET = re.compile(r"(?<=://)([^:/?#]*):[^/?#]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?")
 RETRY_SECONDS = 30.0
 
 
@@ -26,10 +30,11 @@ def check_address(address: object) -> str:
             f"home={address!r}: the address of a home is a str, such as 'file:///mnt/shared/shop', "
             f"not {type(address).__name__}. Nothing was opened."
         )
-    if not (FILE.fullmatch(address) or S3.fullmatch(address)) or "\0" in address:
+    if not any(each.fullmatch(address) for each in ADDRESSES) or "\0" in address:
         raise BadName(
-            f"home {address!r}: not the address of a home. Nothing was opened. One looks like "
-            "file:///mnt/shared/shop, with an absolute path, or like s3://bucket/shop"
+            f"home {without_secrets(address)!r}: not the address of a home. Nothing was opened. "
+            "One looks like file:///mnt/shared/shop, with an absolute path, s3://bucket/shop, "
+            "postgresql://host/database/shop or nats://host:4222/shop"
         )
     return address
 
@@ -43,20 +48,31 @@ def is_home(text: str) -> bool:
     return True
 
 
+def without_secrets(address: str) -> str:
+    """Return `address` as it may be shown and stored."""
+    return SECRET.sub(r"\1", address).rstrip("?&")
+
+
 def objects_at(address: str, *, make: bool = True) -> Objects:
     """Open the storage of a home. Raises HomeRefused if it cannot be opened, or is missing and not
     to be made.
     """
     try:
-        bucket = S3.fullmatch(address)
-        if bucket is not None:
-            return _in_bucket(*bucket.groups())
+        found = S3.fullmatch(address)
+        if found is not None:
+            return _in_bucket(*found.groups())
+        found = POSTGRES.fullmatch(address)
+        if found is not None:
+            return _in_postgres(address, *found.groups(""), make=make)
+        found = NATS.fullmatch(address)
+        if found is not None:
+            return _in_nats(address, *found.groups(""), make=make)
         path = address.removeprefix("file://")
         return FileObjects(address, path, RealDisk(allow_remote=True), make=make)
-    except OSError as error:
+    except (OSError, NoAnswer) as error:
         raise HomeRefused(
-            f"{address}: cannot be opened ({error}). Nothing was changed. Look whether it is "
-            "mounted, and yours to write."
+            f"{without_secrets(address)}: cannot be opened ({error}). Nothing was changed. Look "
+            "whether it can be reached, or is mounted, and is yours to read and write."
         ) from error
 
 
@@ -67,6 +83,28 @@ def _in_bucket(bucket: str, prefix: str) -> Objects:
         what = f"a home at s3://{bucket}/{prefix}"
         raise ExtraMissing(what, "boto3", "s3") from error
     return BucketObjects(bucket, prefix)
+
+
+def _in_postgres(
+    address: str, server: str, database: str, home: str, how: str, *, make: bool
+) -> Objects:
+    shown = without_secrets(address)
+    try:
+        from fmq.home.postgres_objects import PostgresObjects
+    except ImportError as error:
+        raise ExtraMissing(f"a home at {shown}", "psycopg", "postgres") from error
+    return PostgresObjects(shown, f"postgresql://{server}/{database}{how}", home, make=make)
+
+
+def _in_nats(address: str, scheme: str, user: str, hosts: str, home: str, *, make: bool) -> Objects:
+    shown = without_secrets(address)
+    try:
+        from fmq.home.nats_objects import NatsObjects
+    except ImportError as error:
+        raise ExtraMissing(f"a home at {shown}", "nats-py", "nats") from error
+    at = f"{user}@" if user else ""
+    servers = [f"{scheme}://{at}{host}" for host in hosts.split(",")]
+    return NatsObjects(shown, servers, home, make=make)
 
 
 def home_disk(inner: Disk, address: str, clock: Clock, serves_at: str | None = None) -> HomeDisk:
