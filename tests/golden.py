@@ -104,7 +104,8 @@ def progress(info: fmq.GroupInfo, names: set[str]) -> Seen:
     older `expected.json` has fewer fields.
     """
     said: Seen = plain(info)
-    del said["behind_seconds"]  # it goes on with the clock
+    for name in ("behind_seconds", "members", "in_hand"):  # with the clock, or in memory alone
+        del said[name]
     if names and "replayed" not in names:
         said["unread"] -= said["replayed"]  # they were in no number
     return {name: what for name, what in said.items() if not names or name in names}

@@ -55,7 +55,7 @@ from tests.remote.over_frames import OverFrames
 
 OPTIONS = fmq.Options(segment_bytes=1 << 20, sync="interval", sync_interval_seconds=1e6)
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
-CHANGING_ALONE = {"behind_seconds"}
+CHANGING_ALONE = {"behind_seconds", "members", "in_hand"}  # with the clock, or in memory alone
 REMOVES, READS = ("trim", "delete_topic"), ("read", "read_batch", "find", "offset_at")
 SCHEDULED = "old", "* * * * *", "UTC", "once", b"x", None, None, {"a": "b"}, "ann"
 LOOKS_OF_EACH = 7
@@ -85,6 +85,7 @@ LOOKS: dict[str, Callable[[Any], Any]] = {
         if "queue" in line
     ],
     "members": lambda face: face.group("other").members(),
+    "former members": lambda face: [each.name for each in face.group("g").former_members()],
     "in hand": lambda face: [each.offset for each in face.group("g").in_hand()],
     "clients": lambda face: len(face.clients()),
     "unread": lambda face: [message.offset for message in face.unread("g", "t", limit=999)],

@@ -276,6 +276,7 @@ class Parts:
             self.ledger.rejected_by(group),
             Times(tuple(tally.handed_over)),
             Times(tuple(tally.handled)),
+            dict(self.groups.rooms.out.get(group, {})),
         )
 
     def list_clients(self) -> list[ClientInfo]:

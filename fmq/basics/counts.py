@@ -81,6 +81,8 @@ class GroupCounts:
     handled: Times
     """How long programs had messages, from the poll to the ack or the rejection. What a transaction
     acks is not counted."""
+    out: dict[str, int]
+    """How many members went out of the group, by `FormerMember.why`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from fmq.basics.message import Message, Origin, Receipt
 
 OutcomeState = Literal["undecided", "committed", "rolled back"]
 HeldState = Literal["held", "transaction", "waits", "behind", "reserved"]
+OutReason = Literal["left", "disconnected", "silent", "put out", "replaced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,8 @@ class GroupInfo:
     poll has come to them."""
     behind_seconds: float = field(default=0.0, compare=False)
     """How long ago the oldest of these was sent."""
+    oldest: datetime | None = field(default=None, compare=False)
+    """When that was."""
     lost: int = 0
     """How many messages of the topic retention has taken before the group acked them."""
     skipped: int = 0
@@ -202,6 +205,11 @@ class GroupInfo:
     """Of the group, or else of the topic."""
     limit: Limit | None = None
     """Of the group, in all its topics together."""
+    members: int | None = field(default=None, compare=False)
+    """How many members the group has. This and `in_hand` only the engine's process knows; None if
+    nobody has asked it."""
+    in_hand: int | None = field(default=None, compare=False)
+    """How many of `unread` a member or a transaction holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +229,30 @@ class MemberInfo:
     pid: int | None = None
     address: str | None = None
     """The address and port of its client, over TCP."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormerMember:
+    """A member that is out of its group. One of the same name may be in it again."""
+
+    name: str
+    topics: tuple[str, ...]
+    out_at: datetime
+    why: OutReason
+    """"left": its program has closed it. "disconnected": the connection of its client has ended,
+    as that of a process that was killed.
+    "silent": it made no call for `member_timeout_seconds`. "put out": by a person. "replaced":
+    another consumer has joined under its name."""
+    held: int
+    """How many messages it held, which went to others."""
+    host: str | None = None
+    """The machine on which it ran, as that names itself."""
+    pid: int | None = None
+    address: str | None = None
+    """The address and port of its client, over TCP."""
+    by: str | None = None
+    """Who has put it out."""
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

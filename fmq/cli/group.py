@@ -83,9 +83,12 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
     with writing(args.dir) as engine:
         group = engine.group(args.name)
         rows, members = [asdict(info) for info in group.infos()], group.members()
+        former = [asdict(member) for member in group.former_members()]
     output.rows("group", GROUP, rows, empty="its topics have no messages yet")
     shown = [asdict(member) for member in members]
     output.rows("member", MEMBER, shown, empty="it has no members now", title="members")
+    if former:
+        output.rows("former_member", FORMER, former, title="members that are out")
     return FINE
 
 
@@ -153,6 +156,8 @@ GROUP = (
     Column("acked_below", "acked below", right=True, show=exact),
     Column("acked_beyond", "acked beyond", right=True, optional=True),
     Column("unread", "unread", right=True),
+    Column("in_hand", "in hand", right=True, optional=True),
+    Column("members", "members", right=True, optional=True),
     Column("replayed", "replayed", right=True, optional=True),
     Column("behind_seconds", "behind", right=True, show=_seconds),
     Column("lost", "lost", right=True, optional=True),
@@ -162,6 +167,17 @@ GROUP = (
     Column("filter", "filter", optional=True, folds=True),
     PAUSED,
     LIMIT,
+)
+FORMER = (
+    Column("name", "member", style="bold", copied=True),
+    Column("out_at", "out since (UTC)"),
+    Column("why", "why"),
+    Column("held", "held", right=True),
+    Column("pid", "process", right=True, show=exact),
+    Column("host", "host"),
+    Column("address", "address", optional=True),
+    Column("by", "by"),
+    Column("reason", "reason", folds=True),
 )
 MEMBER = (
     Column("name", "member", style="bold", copied=True),

@@ -8,6 +8,7 @@ does, it says what the journal says, and that is no lease and no member. It chan
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from fmq.cli.arguments import seconds, text
@@ -58,6 +59,7 @@ def _one(seen: Seen, output: Output) -> int:
         "since": found[0].since,
         "unread": seen.unread,
         "members": None if seen.members is None else [each.name for each in seen.members],
+        "former_members": [asdict(each) for each in seen.former],
     }
     output.facts("why", row, WHY, title=f"{seen.group}: {row['state']}")
     commands = dict(pair for each in found for pair in each.commands)

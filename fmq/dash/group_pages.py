@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import fmq
@@ -164,6 +164,7 @@ def group(site: DashSite, query: Query) -> DashPage:
         [_remark(each) for each in found],
         _curves(site, name, top),
         _members(site, name, seen.members or [], seen.held or []),
+        _former(site, seen.former),
         _in_hand(site, name, seen.held or []),
         _queues(site, name, infos),
         _counts(site, name, infos),
@@ -231,6 +232,27 @@ def _members(
         ],
         "The group has no member now.",
         title="Members",
+    )
+
+
+def _former(site: DashSite, former: Sequence[fmq.FormerMember]) -> Markup | None:
+    """Return a table of the members that went out last."""
+    if not former:
+        return None
+    return table(
+        ("member", "process", "out since", "why", "held#"),
+        [
+            (
+                each.name,
+                _process(each.pid, each.host, each.address),
+                when(site, each.out_at),
+                each.why if each.by is None else f"{each.why} by {each.by}: {each.reason}",
+                each.held,
+            )
+            for each in former
+        ],
+        "",
+        title="Members that are out",
     )
 
 

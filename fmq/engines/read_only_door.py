@@ -134,6 +134,7 @@ class ReadOnlyDoor:
             "delayed": self._delayed,
             "in_hand": lambda group, *_: self._not_in_files(f"what {group!r} has in hand"),
             "members": lambda group: self._not_in_files(f"the members of {group!r}"),
+            "former_members": lambda group: self._not_in_files(f"who was a member of {group!r}"),
             "offset_at": messages.offset_at,
             "outcome": self._outcome,
             "page_of_dead": pages.page,

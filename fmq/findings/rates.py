@@ -13,7 +13,6 @@ import fmq
 from fmq.basics.clock import Clock, SystemClock, as_datetime
 from fmq.findings.text import duration, size
 
-HELD_MAX = 1000  # ranges of one group that are counted; more are shown as "1000+"
 HOLDERS_SHOWN = 5
 
 
@@ -30,8 +29,6 @@ class Sight:
     """How many messages each topic has ever had."""
     infos: list[fmq.GroupInfo]
     oldest_undecided: datetime | None
-    in_hand: dict[str, int | None]
-    members: dict[str, int | None]
     clients: int | None
     free_bytes: int | None
     options: fmq.Options
@@ -48,17 +45,6 @@ def look(engine: fmq.AnyEngine, clock: Clock | None = None) -> Sight:
     for queue in engine.queues():
         ends[queue.topic] += queue.next
     infos = engine.groups()
-    in_hand: dict[str, int | None] = {}
-    members: dict[str, int | None] = {}
-    for name in dict.fromkeys(info.group for info in infos):
-        in_hand[name] = members[name] = None
-        with suppress(fmq.ReadOnly, fmq.UnknownGroup):
-            group = engine.group(name)
-            held = group.in_hand(limit=HELD_MAX)
-            in_hand[name] = sum(
-                each.count for each in held if each.state in ("held", "transaction")
-            )
-            members[name] = len(group.members())
     clients = None
     with suppress(fmq.ReadOnly):
         clients = len(engine.clients())
@@ -70,8 +56,6 @@ def look(engine: fmq.AnyEngine, clock: Clock | None = None) -> Sight:
         ends=dict(ends),
         infos=infos,
         oldest_undecided=min((tx.prepared_at for tx in undecided), default=None),
-        in_hand=in_hand,
-        members=members,
         clients=clients,
         free_bytes=stats.free_bytes,
         options=engine.options,
@@ -118,27 +102,26 @@ def compared(before: Sight, after: Sight) -> list[dict[str, Any]]:
             "trouble": after.stats.failure or after.stats.trouble,
         }
     ]
-    acked, lag = _acked(before.infos), Counter[str]()
-    topics: dict[str, set[str]] = {}
+    acked, groups = _acked(before.infos), dict[str, list[fmq.GroupInfo]]()
     for info in after.infos:
-        lag[info.group] += info.unread
-        topics.setdefault(info.group, set()).add(info.topic)
-    for name, now_acked in _acked(after.infos).items():
-        arrives = sum(
-            rate(before.ends.get(topic, 0), after.ends.get(topic, 0)) for topic in topics[name]
-        )
-        acks = rate(acked.get(name, 0), now_acked)
-        gains = acks - arrives
+        groups.setdefault(info.group, []).append(info)
+    now_acked = _acked(after.infos)
+    for name, infos in groups.items():
+        topics = {info.topic for info in infos}
+        arrives = sum(rate(before.ends.get(each, 0), after.ends.get(each, 0)) for each in topics)
+        acks = rate(acked.get(name, 0), now_acked[name])
+        lag, gains = sum(info.unread for info in infos), acks - arrives
+        in_hand = [info.in_hand for info in infos if info.in_hand is not None]
         rows.append(
             {
                 "group": name,
-                "lag": lag[name],
-                "behind_seconds": max(i.behind_seconds for i in after.infos if i.group == name),
+                "lag": lag,
+                "behind_seconds": max(info.behind_seconds for info in infos),
                 "arrive_per_second": round(arrives, 3),
                 "acks_per_second": acks,
-                "seconds_to_catch_up": lag[name] / gains if lag[name] and gains > 0 else None,
-                "in_hand": after.in_hand.get(name),
-                "members": after.members.get(name),
+                "seconds_to_catch_up": lag / gains if lag and gains > 0 else None,
+                "in_hand": sum(in_hand) if in_hand else None,
+                "members": infos[0].members,
             }
         )
     return rows

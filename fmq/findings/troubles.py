@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import fmq
@@ -17,6 +20,22 @@ from fmq.findings.text import counted, duration
 from fmq.findings.verdict import PATIENCE_SECONDS, PROBLEMS, Seen, remarks, worst
 
 HELD_MAX = 10_000  # how many ranges of a group are looked at
+
+
+class AskedOnce:
+    """What is the same for all groups, asked when it is first needed."""
+
+    def __init__(self, engine: fmq.AnyEngine) -> None:
+        self._engine = engine
+
+    @cached_property
+    def clients(self) -> list[fmq.ClientInfo]:
+        return self._engine.clients()
+
+    @cached_property
+    def opened_at(self) -> datetime | None:
+        counts = self._engine.stats().counts
+        return None if counts is None else counts.opened_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +51,44 @@ class Troubles:
     patience: float = PATIENCE_SECONDS
     clock: Clock = field(default_factory=SystemClock)
 
-    def seen(self, name: str, clients: Callable[[], list[fmq.ClientInfo]] | None = None) -> Seen:
-        """Return what is known of a group. `clients` returns those of the engine, and is called if
-        the group has no member; by default, the engine is asked. Raises UnknownGroup.
-        """
-        group = self.engine.group(name)
-        members, held = None, None
-        connected: tuple[fmq.ClientInfo, ...] = ()
-        with suppress(fmq.ReadOnly):
-            members, held = group.members(), group.in_hand(limit=HELD_MAX)
-            there = [] if members else (clients or self.engine.clients)()
-            connected = tuple(each for each in there if any(of == name for of, _ in each.members))
-        infos = group.infos()
-        now = as_datetime(self.clock.time_us())  # at once: `infos` says ages
-        timeout = self.engine.options.member_timeout_seconds
-        asked = infos, members, held, self.writer, now, self.patience, timeout, connected
-        return Seen(self.path, name, *asked)
+    def seen(self, name: str) -> Seen:
+        """Return what is known of a group. Raises UnknownGroup."""
+        return self._seen(name, self.engine.group(name).infos(), AskedOnce(self.engine))
 
     def of_groups(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each group."""
-        clients = cache(self.engine.clients)  # once for all groups
-        for name in sorted({info.group for info in self.engine.groups()}):
+        asked = AskedOnce(self.engine)
+        for name, infos in groupby(self.engine.groups(), key=attrgetter("group")):
             with suppress(fmq.UnknownGroup):  # the group was deleted meanwhile
-                found = remarks(self.seen(name, clients))
+                found = remarks(self._seen(name, [*infos], asked, is_brief=True))
                 state = worst(found)
                 row = _verdict(f"group {name}", state, found[0].text, state in PROBLEMS)
                 yield row | {"group": name}
+
+    def _seen(
+        self, name: str, infos: list[fmq.GroupInfo], asked: AskedOnce, *, is_brief: bool = False
+    ) -> Seen:
+        """Return what is known of a group. If `is_brief`, what no sentence is about is not asked:
+        a thousand groups take a second then.
+        """
+        now = as_datetime(self.clock.time_us())
+        timeout = self.engine.options.member_timeout_seconds
+        known = self.path, name, infos, None, None, self.writer, now, self.patience, timeout
+        seen = Seen(*known)
+        if is_brief and not seen.unread:
+            return seen
+        with suppress(fmq.ReadOnly):
+            group = self.engine.group(name)
+            held = group.in_hand(limit=HELD_MAX)
+            has_none = is_brief and not infos[0].members
+            members = [] if has_none else group.members()
+            seen = replace(seen, members=members, held=held)
+            if not (is_brief and members):
+                seen = replace(seen, former=(*group.former_members(),))
+            if not members:
+                there = tuple(c for c in asked.clients if any(of == name for of, _ in c.members))
+                seen = replace(seen, connected=there, opened_at=asked.opened_at)
+        return seen
 
     def of_others(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each thing besides groups that may need a person."""

@@ -45,7 +45,8 @@ class Seen:
     """What is known of a group. `members` and `held` are None if no process serves the directory.
     `writer` is the process that has it open. A state that lasts longer than `patience` seconds
     needs a person. The engine puts out a member that makes no call for `member_timeout` seconds.
-    `connected` are the clients that have a consumer of the group, if it has no member.
+    `connected` are the clients that have a consumer of the group, if it has no member, and `former`
+    are its last members. An engine that was opened at `opened_at` knows of no earlier ones.
     """
 
     path: str
@@ -58,6 +59,8 @@ class Seen:
     patience: float = PATIENCE_SECONDS
     member_timeout: float = fmq.Options().member_timeout_seconds
     connected: tuple[fmq.ClientInfo, ...] = ()
+    former: tuple[fmq.FormerMember, ...] = ()
+    opened_at: datetime | None = None
 
     @property
     def unread(self) -> int:
@@ -65,9 +68,8 @@ class Seen:
 
     @property
     def oldest(self) -> datetime | None:
-        """Return when the oldest unread message was sent; None if there is none."""
-        behind = max((info.behind_seconds for info in self.infos if info.unread), default=0.0)
-        return self.now - timedelta(seconds=behind) if behind else None
+        """Return when the oldest unread message was sent; None if that is not known."""
+        return min((info.oldest for info in self.infos if info.oldest), default=None)
 
     def command(self, verb: str, *words: object, reason: str | None = None) -> str:
         said = () if reason is None else ("--reason", reason)
@@ -135,11 +137,13 @@ def _read_by_nobody(seen: Seen) -> Iterator[Remark]:
         yield Remark(UNREAD, text, seen.oldest, ((serve, why),))
         return
     if not seen.members:
-        text = f"Nobody reads it, as it has no member now: {waits}. {_put_out(seen)}{RESTART}."
+        text = f"Nobody reads it, as it has no member now: {waits}. {_since(seen)}"
+        text += f"{_still_connected(seen)}{RESTART}."
         lost = counted(seen.unread, "unread message")
         reason = f"only if nobody will ever read it: {lost} lose this reader for good"
         deletes = seen.command("group delete"), reason
-        yield Remark(UNREAD, text, seen.oldest, (_show(seen), deletes))
+        since = seen.former[0].out_at if seen.former else seen.opened_at
+        yield Remark(UNREAD, text, since or seen.oldest, (_show(seen), deletes))
         return
     read = {topic for member in seen.members for topic in member.topics}
     for topic in sorted({info.topic for info in seen.infos if info.unread} - read):
@@ -156,7 +160,31 @@ def _read_by_nobody(seen: Seen) -> Iterator[Remark]:
                 yield Remark(UNREAD, text, seen.oldest, (_show(seen),))
 
 
-def _put_out(seen: Seen) -> str:
+def _since(seen: Seen) -> str:
+    """Say since when a group has no member, and how its last one went."""
+    if seen.former:
+        last = seen.former[0]
+        held = counted(last.held, "message")
+        how = f"{out_said(last, seen.member_timeout)} at {_when(last.out_at, seen)}"
+        return f"Its last member, {_who(last.name, last)}, {how}; it held {held}. "
+    if seen.opened_at is None:
+        return ""
+    return f"No member has come since the engine was opened at {_when(seen.opened_at, seen)}. "
+
+
+def out_said(each: fmq.FormerMember, timeout: float) -> str:
+    """Say why a member is out of its group."""
+    if each.why == "put out":
+        return f"was put out by {plain(each.by)}, because: {plain(each.reason)},"
+    return {
+        "left": "left, as its program has closed it,",
+        "disconnected": "was cut off, as the connection of its process has ended,",
+        "silent": f"was put out, as it made no call for {duration(timeout)},",
+        "replaced": "was replaced by another consumer of its name",
+    }[each.why]
+
+
+def _still_connected(seen: Seen) -> str:
     """Say which clients still have a consumer of the group, which was put out or never polled."""
     return "".join(
         f"Process {each.pid} on {plain(each.host)} is connected, and its consumer {plain(name)} is "
@@ -183,7 +211,7 @@ def _held(seen: Seen) -> Iterator[Remark]:
 def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
     """Return what there is to say about messages that a member holds."""
     silent = next((m.seen_seconds for m in seen.members or () if m.name == each.member), 0.0)
-    text = f"{place_said(each)} {_is(each)} held by {_who(each)}"
+    text = f"{place_said(each)} {_is(each)} held by {_who(each.member, each)}"
     if each.since is not None:
         text += f" since {_when(each.since, seen)}"
     text += f", attempt {max(each.attempt, 1)}"
@@ -305,7 +333,6 @@ def _unread(seen: Seen) -> str:
 def _oldest(seen: Seen) -> str:
     if seen.oldest is None:
         return ""
-    # Milliseconds would be another number at each look: it is the age that the engine tells.
     age = duration((seen.now - seen.oldest).total_seconds())
     return f", the oldest sent {seen.oldest:%Y-%m-%d %H:%M:%S} ({age} ago)"
 
@@ -327,14 +354,14 @@ def _is(each: fmq.HeldMessages) -> str:
     return "is" if each.count == 1 else "are"
 
 
-def _who(each: fmq.HeldMessages) -> str:
+def _who(name: str | None, each: fmq.HeldMessages | fmq.FormerMember) -> str:
     where = [
         "" if each.pid is None else f"process {each.pid}",
         "" if each.host is None else f"on {plain(each.host)}",
         "" if each.address is None else f"at {plain(each.address)}",
     ]
     place = " ".join(filter(None, where))
-    return f"{plain(each.member)}{f' ({place})' if place else ''}"
+    return f"{plain(name)}{f' ({place})' if place else ''}"
 
 
 def _skip(seen: Seen, each: fmq.HeldMessages) -> tuple[str, str]:

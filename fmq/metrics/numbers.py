@@ -106,6 +106,8 @@ def _of_groups(engine: fmq.AnyEngine, stats: fmq.Stats) -> Iterator[Metric]:
         numbers = [(labels, getattr(info, name)) for labels, info in firsts]
         found_of_all = _family(f"messages_{name}{TOTAL}", COUNTER, text, numbers)
         yield found_of_all._replace(since_opening=False)
+    held = [(labels, sum(each.in_hand or 0 for each in found)) for labels, found in topics]
+    yield _family("group_in_hand", GAUGE, "Those that a member or a transaction holds.", held)
     paused = [(labels, info.paused is not None) for labels, info in firsts]
     yield _family("group_paused", GAUGE, "1 while it is handed nothing.", paused)
     limits = [(labels, info.limit) for labels, info in firsts if info.limit is not None]
@@ -116,21 +118,21 @@ def _of_groups(engine: fmq.AnyEngine, stats: fmq.Stats) -> Iterator[Metric]:
     dead = {info.group: info.dead_letters for _, info in firsts}
     letters = [({"group": group}, number) for group, number in dead.items()]
     yield _family("dead_letters", GAUGE, "Messages that it has given up.", letters)
-    yield from _of_members(engine, [*dead])
+    yield from _of_members(engine, {info.group: info.members or 0 for _, info in firsts})
     yield from _of_counts(stats)
 
 
-def _of_members(engine: fmq.AnyEngine, groups: list[str]) -> Iterator[Metric]:
-    members: dict[str, list[fmq.MemberInfo]] = {}
-    for group in groups:
-        with suppress(fmq.UnknownGroup):  # the group was deleted meanwhile
-            members[group] = engine.group(group).members()
-    many = [({"group": group}, len(found)) for group, found in members.items()]
+def _of_members(engine: fmq.AnyEngine, groups: dict[str, int]) -> Iterator[Metric]:
+    many = [({"group": group}, number) for group, number in groups.items()]
     yield _family("group_members", GAUGE, "Members that are alive.", many)
-    silent = [
-        ({"group": group}, max((each.seen_seconds for each in found), default=0.0))
-        for group, found in members.items()
-    ]
+    silent = []
+    for group, number in groups.items():
+        longest = 0.0
+        if number:
+            with suppress(fmq.UnknownGroup):  # the group was deleted meanwhile
+                members = engine.group(group).members()
+                longest = max((each.seen_seconds for each in members), default=0.0)
+        silent.append(({"group": group}, longest))
     text = "For how long one of them has made no call."
     yield _family("group_silent_seconds", GAUGE, text, silent)
     yield _gauge("clients", "Clients that are connected.", len(engine.clients()))
@@ -146,6 +148,13 @@ def _of_counts(stats: fmq.Stats) -> Iterator[Metric]:
     ):
         numbers = [({"group": group}, getattr(of, name)) for group, of in groups.items()]
         yield _family(f"{name}{TOTAL}", COUNTER, text, numbers)
+    out = [
+        ({"group": group, "why": why}, number)
+        for group, of in groups.items()
+        for why, number in of.out.items()
+    ]
+    text = "Members that went out of it, such as silent ones."
+    yield _family(f"members_out{TOTAL}", COUNTER, text, out)
     acked = [
         ({"group": group, "topic": topic}, number)
         for group, of in groups.items()

@@ -214,6 +214,7 @@ class ServedMember:
         broadcast member is kept, because the client may come back. So nothing is written.
         """
         self.in_group.leaving_group = None
+        self.in_group.entry.is_cut_off = True
         for _ in self.leaving(counts=True):
             raise AssertionError("it writes nothing")
 

@@ -129,6 +129,7 @@ CALLS: dict[str, Signature] = {
         topic=text, queue=optional(count), offset=optional(count), key=optional(text)
     ),
     "finish_decisions": Signature(),
+    "former_members": Signature(group=text),
     "give_way": Signature(),
     "groups": Signature(group=optional(text)),
     "has_bound": Signature(producer=text),

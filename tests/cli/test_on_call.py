@@ -250,9 +250,12 @@ def test_a_directory_at_rest_says_what_the_journal_says(system: Path, tmp_path: 
 # --- the words -----------------------------------------------------------------------------------
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-INFO = fmq.GroupInfo("g", "t", 0, 4, 0, 3, behind_seconds=7200.0)
+INFO = fmq.GroupInfo("g", "t", 0, 4, 0, 3, oldest=NOW - timedelta(hours=2))
+YOUNG = replace(INFO, oldest=NOW - timedelta(seconds=1))
 MEMBER = fmq.MemberInfo("w", ("t",), (), None, 0.0, "web1", 42)
 HELD = fmq.HeldMessages("t", 0, 4, 2, "held", 2, "w", "web1", 42)
+MINUTE_AGO = NOW - timedelta(minutes=1)
+OUT = fmq.FormerMember("w", ("t",), MINUTE_AGO, "disconnected", 2, "web1", 42)
 SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
 
 
@@ -265,8 +268,28 @@ SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
             "not acked, the oldest sent 2026-01-31 10:00:00 (2.0 h ago)",
         ),
         (replace(SEEN, infos=[replace(INFO, unread=0)]), "up to date", "acked all"),
-        (replace(SEEN, infos=[replace(INFO, behind_seconds=1.0)]), "working", "3 messages"),
+        (replace(SEEN, infos=[YOUNG]), "working", "3 messages"),
         (replace(SEEN, members=[]), "nobody reads it", "no member now"),
+        (
+            replace(SEEN, members=[], former=(OUT,)),
+            "nobody reads it",
+            "its process has ended, at 2026-01-31 11:59:00.000 (1.0 min ago); it held 2 messages",
+        ),
+        (
+            replace(SEEN, members=[], former=(replace(OUT, why="silent"),)),
+            "nobody reads it",
+            "was put out, as it made no call for 1.0 min, at",
+        ),
+        (
+            replace(SEEN, members=[], former=(replace(OUT, why="put out", by="ann", reason="r"),)),
+            "nobody reads it",
+            "was put out by ann, because: r, at",
+        ),
+        (
+            replace(SEEN, members=[], opened_at=NOW - timedelta(hours=3)),
+            "nobody reads it",
+            "No member has come since the engine was opened at 2026-01-31 09:00:00.000 (3.0 h ago)",
+        ),
         (replace(SEEN, members=None, held=None), "nobody reads it", "no process has the directory"),
         (replace(SEEN, members=None, held=None, writer="pid 5"), "falls behind", "not serve it"),
         (replace(SEEN, members=[replace(MEMBER, topics=("u",))]), "nobody reads it", "topic t"),
@@ -281,9 +304,7 @@ SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
             "t/0/4–5 are held by w (process 42 on web1) since 2026-01-31 11:58:30.000 (1.5 min",
         ),
         (
-            replace(
-                SEEN, held=[replace(HELD, since=NOW)], infos=[replace(INFO, behind_seconds=1.0)]
-            ),
+            replace(SEEN, held=[replace(HELD, since=NOW)], infos=[YOUNG]),
             "working",
             "held by w",
         ),

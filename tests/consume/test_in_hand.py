@@ -121,6 +121,28 @@ def test_an_extended_lease_is_listed_with_its_first_beginning_and_new_end(
         assert 19 < (after.until - before.until).total_seconds() < 21
 
 
+def test_two_looks_say_the_same_time_though_clocks_are_read_one_after_the_other(
+    engine: fmq.Engine, clock: FakeClock
+) -> None:
+    """A look reads one clock a little later than the other. A clock that was set counts."""
+    with engine.consumer("t", group="g", lease_seconds=LEASE) as consumer:
+        held = consumer.poll(limit=1)
+        found = []
+        for later_us in (0, 700, 3_000, 3_600_000_000):
+            clock.set_wall_clock(clock.time_us() + later_us)
+            found += engine.group("g").in_hand()
+        first, second, third, set_forward = found
+        assert first.since is not None
+        assert set_forward.since is not None
+        assert first == second == third
+        assert set_forward.since - first.since > timedelta(minutes=59)
+        del held
+    info, again = (engine.groups("g")[0] for _ in range(2))
+    assert info.oldest is not None
+    assert info.oldest == again.oldest
+    assert info.behind_seconds > 3600
+
+
 def test_a_transaction_that_acks_is_named_once_it_is_prepared(engine: fmq.Engine) -> None:
     with engine.consumer("t", group="g") as consumer:
         [delivery] = consumer.poll(limit=1)

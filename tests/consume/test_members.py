@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from threading import Thread
 from typing import Any
@@ -19,6 +21,7 @@ from fmq.allocation import (
     nearby,
     sticky,
 )
+from fmq.basics.clock import as_us
 from fmq.errors import (
     BadAllocation,
     BadName,
@@ -427,3 +430,48 @@ def test_a_waiting_poll_gets_messages_of_a_silent_member(engine: Engine, clock: 
         assert len(polled(b)) == 20
         assert queues(b.poll(timeout=100)) <= {0, 2}
         assert names_of(engine) == ["b"]
+
+
+# --- who is out -----------------------------------------------------------------------------------
+
+
+def out_of(engine: Engine) -> list[tuple[str, str, int]]:
+    return [(each.name, each.why, each.held) for each in engine.group("g").former_members()]
+
+
+def test_members_that_are_out_are_remembered_the_last_one_first(
+    engine: Engine, clock: FakeClock
+) -> None:
+    a, b = joined(engine, "a", lease_seconds=1000), joined(engine, "b", lease_seconds=1000)
+    group = engine.group("g")
+    assert group.former_members() == []
+    assert len(a.poll(limit=3)) == 3
+    group.put_out("a", reason="it hangs", by="ann")
+    (put_out,) = group.former_members()
+    assert (put_out.name, put_out.topics, put_out.why) == ("a", ("t",), "put out")
+    assert (put_out.by, put_out.reason, put_out.held) == ("ann", "it hangs", 3)
+    assert (put_out.host, put_out.pid) == (socket.gethostname(), os.getpid())
+    assert as_us(put_out.out_at) == clock.time_us()
+    a.close()
+    assert group.former_members() == [put_out], "it was out already"
+    assert len(b.poll(limit=2)) == 2
+    clock.advance(1)
+    new = joined(engine, "b", lease_seconds=1000)
+    assert len(new.poll(limit=4)) == 4
+    clock.advance(61)
+    assert out_of(engine) == [("b", "silent", 4), ("b", "replaced", 2), ("a", "put out", 3)]
+    assert (engine.groups("g")[0].members, names_of(engine)) == (0, [])
+    new.poll(limit=1)  # it comes in again
+    assert [info.members for info in engine.groups("g")] == [1] * 4
+    assert sum(info.in_hand or 0 for info in engine.groups("g")) == 1
+    new.close()
+    assert out_of(engine)[0] == ("b", "left", 1)
+    counts = engine.stats().counts
+    assert counts is not None
+    assert counts.groups["g"].out == {"put out": 1, "replaced": 1, "silent": 1, "left": 1}
+    for number in range(20):
+        joined(engine, f"m{number}").close()
+    assert [name for name, *_ in out_of(engine)] == [f"m{number}" for number in range(19, 9, -1)]
+    group.delete()
+    engine.create_group("g", "t")
+    assert engine.group("g").former_members() == []

@@ -108,6 +108,7 @@ def test_writing_calls_raise_read_only_on_a_reader(
         lambda: group.set_filter("t", None),
         group.delete,
         group.members,
+        group.former_members,
         letters.replay,
         lambda: letters.purge(all=True),
         lambda: topic.add_queues(1),

@@ -56,7 +56,12 @@ def test_each_client_is_listed_with_its_process_and_what_it_has(
             assert (held.member, held.pid) == ("ann", os.getpid())
             tx.rollback()
             consumer.close()
+            again = two.consumer("t", group="g", member="bob")
+            assert len(again.poll(limit=2)) == 2
         assert engine.clients() == []
+        gone, left = engine.group("g").former_members()
+        assert (gone.name, gone.why, gone.held) == ("bob", "disconnected", 2)
+        assert (gone.pid, left.name, left.why) == (os.getpid(), "ann", "left")
         server.close()
 
 

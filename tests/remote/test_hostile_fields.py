@@ -87,6 +87,7 @@ def calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
         "delayed": (["t"], {"limit": 10}),
         "end_try": ([asked], {}),
         "finish_decisions": ([], {}),
+        "former_members": (["g"], {}),
         "give_way": ([], {}),
         "groups": (["g"], {}),
         "has_bound": (["p"], {}),

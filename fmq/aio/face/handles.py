@@ -19,6 +19,7 @@ from fmq.basics.clock import as_us
 from fmq.basics.own_process import caller
 from fmq.basics.results import (
     DeadLetter,
+    FormerMember,
     GroupInfo,
     HeldMessages,
     MemberInfo,
@@ -27,6 +28,7 @@ from fmq.basics.results import (
     TopicCodec,
 )
 from fmq.consume.administration.change_plans import EARLIEST, LATEST, At
+from fmq.consume.administration.held_messages import PAGE_MAX
 from fmq.consume.groups.sieve import text_of
 from fmq.errors import BadOption, UnknownDeadLetter, UnknownSchedule
 from fmq.faces.explanation import explained
@@ -52,6 +54,15 @@ class AsyncGroup:
         """Return the group's members, with the queues that each of them owns."""
         return await self._door.look("members", self._name)
 
+    async def former_members(self) -> list[FormerMember]:
+        """Return the members that went out of the group last, up to ten, the last one first: who
+        each was, when and why it went, and how many messages it held. A restart of the engine
+        forgets them.
+
+        Raises ReadOnly of an engine that only reads, which cannot know it.
+        """
+        return await self._door.look("former_members", self._name)
+
     async def in_hand(
         self, *, limit: int = 100, after: HeldMessages | None = None
     ) -> list[HeldMessages]:
@@ -70,10 +81,11 @@ class AsyncGroup:
         found: list[HeldMessages] = []
         while len(found) < limit:
             at = None if after is None else _place_behind(after)
-            page = await self._door.look("in_hand", self._name, at, limit - len(found))
-            if not page:
-                break
+            wanted = min(limit - len(found), PAGE_MAX)
+            page = await self._door.look("in_hand", self._name, at, wanted)
             found += page
+            if len(page) < wanted:
+                break
             after = page[-1]
         return found
 

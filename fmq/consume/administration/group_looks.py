@@ -1,11 +1,13 @@
-"""Looks at groups: their members, what they have in hand, and whether they exist.
+"""Looks at groups: how far they are, their members, what they have in hand, and whether they exist.
 
 A look takes out the members that made no call for too long. So it shows none of them.
 """
 
 from __future__ import annotations
 
-from fmq.basics.results import HeldMessages, MemberInfo
+from dataclasses import replace
+
+from fmq.basics.results import FormerMember, GroupInfo, HeldMessages, MemberInfo
 from fmq.consume.administration.change_plans import Changes
 from fmq.consume.administration.held_messages import HeldPages, HeldPlace
 from fmq.consume.groups.groups import Groups
@@ -18,8 +20,20 @@ class GroupLooks:
         self._changes = changes
         self._writer, self._messages = changes.writer, changes.messages
         self._ledger, self._queue = changes.ledger, changes.writer.commit_queue
-        self._rooms = groups.rooms
+        self._rooms, self._holds = groups.rooms, groups.holds
         self._held = HeldPages(groups.holds)
+
+    def groups(self, group: str | None) -> list[GroupInfo]:
+        """Return the state of all groups, or of one, in every queue of their topics."""
+        self.expire_members()
+        return [self._with_members(info) for info in self._messages.groups(group)]
+
+    def _with_members(self, info: GroupInfo) -> GroupInfo:
+        """Return `info` with what the journal does not say."""
+        with self._queue.lock:
+            room = self._rooms.get(info.group)
+            in_hand = self._holds.count_held(info.group, info.topic, info.queue)
+        return replace(info, members=0 if room is None else len(room.members), in_hand=in_hand)
 
     def members(self, group: str) -> list[MemberInfo]:
         """Return the members of `group` that are alive."""
@@ -29,6 +43,13 @@ class GroupLooks:
             if self._ledger.arrived:
                 self._messages.wake()
         return found
+
+    def former_members(self, group: str) -> list[FormerMember]:
+        """Return the members of `group` that went out last, the last one first."""
+        self.expire_members()
+        with self._queue.lock:
+            self._changes.check_group(group)
+            return self._rooms.former(group)
 
     def in_hand(self, group: str, after: HeldPlace | None, limit: int) -> list[HeldMessages]:
         """Return what `group` has in hand or will try again, from the place `after` on."""

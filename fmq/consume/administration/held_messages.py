@@ -20,6 +20,7 @@ from fmq.consume.groups.group_holds import GroupHolds
 from fmq.tx.ledger.queues import Queue
 
 PAGE_MAX = 1000
+SET_US = 1_000_000  # the wall clock was set, if it went away from the other one by more
 
 HeldPlace = tuple[str, bool, int, int]
 """Topic, whether its replayed dead letters are meant, queue, and offset."""
@@ -31,6 +32,7 @@ class HeldPages:
     def __init__(self, holds: GroupHolds) -> None:
         self._all_holds = holds
         self._ledger, self._clock = holds.ledger, holds.clock
+        self._zero_us = self._zero_now()
 
     def page(self, group: str, after: HeldPlace | None, limit: int) -> list[HeldMessages]:
         """Return what `group` has from the place `after` on, at most `limit` or 1,000
@@ -59,10 +61,10 @@ class HeldPages:
         self, group: str, place: tuple[str, bool, int], queue: Queue, holds: QueueHolds, offset: int
     ) -> Iterator[HeldMessages]:
         topic, is_replayed, number = place
-        now, now_us = self._clock.monotonic(), self._clock.time_us()
+        now, zero_us = self._clock.monotonic(), self._zero()
 
         def time(monotonic: float) -> datetime:
-            return as_datetime(now_us + round((monotonic - now) * 1_000_000))
+            return as_datetime(zero_us + round(monotonic * 1_000_000))
 
         for each in holds.all_from(offset):
             what = topic, number, each.first, each.end - each.first
@@ -89,6 +91,18 @@ class HeldPages:
             elif found.state == "transaction":
                 found = replace(found, tx_id=self._tx_id(group, queue, each.first))
             yield found
+
+    def _zero(self) -> int:
+        """Return the time of day at which the monotonic clock was 0. It stays the same until the
+        wall clock is set, so two looks say the same of one moment.
+        """
+        zero_us = self._zero_now()
+        if abs(zero_us - self._zero_us) > SET_US:
+            self._zero_us = zero_us
+        return self._zero_us
+
+    def _zero_now(self) -> int:
+        return self._clock.time_us() - round(self._clock.monotonic() * 1_000_000)
 
     @staticmethod
     def _state_of(owner: object) -> HeldState:

@@ -475,6 +475,11 @@ class QueueHolds:
         """Return all holds. They must not change meanwhile."""
         return self._holds.by_first.values()
 
+    def count_held(self) -> int:
+        """Return how many messages members and transactions hold."""
+        others = LATER, FORMER
+        return sum(each.end - each.first for each in self.held() if each.owner not in others)
+
     def held_by(self, member: object) -> list[Hold]:
         """Return the holds of the claims of `member`."""
         return [

@@ -63,7 +63,7 @@ class Member:
             "strategy",
             "strict",
         ),
-        *("on_stir", "process", "topics", "turn", "waiting"),
+        *("is_cut_off", "on_stir", "process", "topics", "turn", "waiting"),
     )
 
     def __init__(
@@ -91,6 +91,7 @@ class Member:
         self.is_told = is_told
         self.retry = retry
         self.process: Process | None = None  # where the member's program runs
+        self.is_cut_off = False  # whether the connection of its client has ended
         self.turn = 0  # the queue at which its last poll began
         self.seen = 0.0  # when the member last polled, acked or extended a lease
         self.waiting: set[object] = set()  # the wakeups of the member's waiting polls

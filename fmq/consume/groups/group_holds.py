@@ -114,14 +114,15 @@ class GroupHolds:
         """Return each queue in which `group` may have messages in hand or given back, sorted by
         topic and number, with the group's holds in it.
         """
-        for key in [key for key in self.ledger.tried if key[0] == group]:
-            self.of(*key)
-        found = [
-            (queue, holds)
-            for (of, topic, number), holds in self.by_queue.items()
-            if of == group and (queue := self.ledger.queue(topic, number)) is not None
-        ]
-        return sorted(found, key=lambda each: (each[0].topic, each[0].number))
+        found = []
+        for name in sorted({*self.with_replays(group, self.ledger.subscriptions.topics_of(group))}):
+            topic = self.ledger.topics.get(name)
+            for queue in () if topic is None else topic.queues:
+                key = group, name, queue.number
+                holds = self.of(*key) if key in self.ledger.tried else self.by_queue.get(key)
+                if holds is not None:
+                    found.append((queue, holds))
+        return found
 
     # --- where polls look -----------------------------------------------------------------------
 
@@ -200,6 +201,14 @@ class GroupHolds:
         leased = [hold for *_, hold in self.held_by(group, member) if hold.deadline > now]
         count = sum(hold.end - hold.first for hold in leased)
         return count, min((hold.deadline for hold in leased), default=math.inf)
+
+    def count_held(self, group: str, topic: str, queue: int) -> int:
+        """Return how many messages of a queue members and transactions hold. Those that were
+        replayed to the group count in the first queue of their topic.
+        """
+        names = (topic,) if queue else self.with_replays(group, (topic,))
+        found = (self.by_queue.get((group, name, queue)) for name in names)
+        return sum(holds.count_held() for holds in found if holds is not None)
 
     def redeliver(self, group: str, member: Member) -> None:
         """Redeliver what `member` holds. The member stays in `group`."""

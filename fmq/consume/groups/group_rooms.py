@@ -9,15 +9,19 @@ Guarded by the engine's lock.
 from __future__ import annotations
 
 import math
+from collections import Counter, deque
 from collections.abc import Callable
 
 from fmq.allocation.named import NAMES
 from fmq.arguments.options import Options
-from fmq.basics.results import MemberInfo
+from fmq.basics.clock import as_datetime
+from fmq.basics.results import FormerMember, MemberInfo, OutReason
 from fmq.consume.claims.membership import GroupRoom, Member
 from fmq.consume.groups.group_holds import GroupHolds
 from fmq.consume.groups.group_limits import ordered_by_key
-from fmq.errors import UnknownGroup
+from fmq.errors import MemberPutOut, UnknownGroup
+
+FORMER_KEPT = 10  # for each group
 
 
 class GroupRooms:
@@ -30,6 +34,9 @@ class GroupRooms:
         self._member_timeout = member_timeout
         # Rooms whose members came or went. The next look shares out their queues anew.
         self._unshared: set[GroupRoom] = set()
+        # Who went out of each group last, and how many members did, by why.
+        self._former: dict[str, deque[FormerMember]] = {}
+        self.out: dict[str, Counter[str]] = {}
         self.first_death = math.inf  # no member of any group will be out before this time
         # Called when `first_death` becomes earlier.
         self.on_sooner: Callable[[], object] = lambda: None
@@ -57,6 +64,7 @@ class GroupRooms:
         self._by_group[group] = room
         before = room.enter(member, now)
         if before is not None:
+            self._note_out(group, before, "replaced")
             holds.drop_member(group, before)
         self._has_changed(room)
         if member.strategy not in (None, *NAMES.values()):
@@ -97,8 +105,26 @@ class GroupRooms:
         """Take `member` out of `group`, and redeliver everything that it holds."""
         room = self._living_room(group, self._holds.clock.monotonic())
         if room is not None and room.leave(member):
+            is_put_out = isinstance(member.refusal, MemberPutOut)
+            left: OutReason = "disconnected" if member.is_cut_off else "left"
+            self._note_out(group, member, "put out" if is_put_out else left)
             self._has_changed(room)
         self._holds.drop_member(group, member)
+
+    def _note_out(self, group: str, member: Member, why: OutReason) -> None:
+        """Remember a member that is out, before what it holds is given back."""
+        held = sum(hold.end - hold.first for *_, hold in self._holds.held_by(group, member))
+        out_at = as_datetime(self._holds.clock.time_us())
+        what = member.name, member.topics, out_at, why, held, *(member.process or (None,) * 3)
+        refusal = member.refusal
+        who = (refusal.by, refusal.reason) if isinstance(refusal, MemberPutOut) else ()
+        former = self._former.setdefault(group, deque(maxlen=FORMER_KEPT))
+        former.append(FormerMember(*what, *who))
+        self.out.setdefault(group, Counter())[why] += 1
+
+    def former(self, group: str) -> list[FormerMember]:
+        """Return the members of `group` that went out last, the last one first."""
+        return [*reversed(self._former.get(group, ()))]
 
     def expire(self, now: float) -> None:
         """Take out the members of all groups that made no call for too long."""
@@ -114,6 +140,7 @@ class GroupRooms:
         if room is None or not dead:
             return room
         for member in dead:
+            self._note_out(group, member, "silent")
             self._holds.drop_member(group, member)
         self._has_changed(room)
         return room if room.members else None
@@ -130,6 +157,8 @@ class GroupRooms:
     def delete(self, group: str) -> None:
         """End the room of a group that was deleted. Later calls of its members are refused."""
         room = self._by_group.pop(group, None)
+        self._former.pop(group, None)
+        self.out.pop(group, None)
         if room is not None:
             self._unshared.discard(room)
             for member in room.members.values():

@@ -19,6 +19,7 @@ from fmq.basics.clock import as_us
 from fmq.basics.own_process import caller
 from fmq.basics.results import (
     DeadLetter,
+    FormerMember,
     GroupInfo,
     HeldMessages,
     MemberInfo,
@@ -27,6 +28,7 @@ from fmq.basics.results import (
     TopicCodec,
 )
 from fmq.consume.administration.change_plans import EARLIEST, LATEST, At
+from fmq.consume.administration.held_messages import PAGE_MAX
 from fmq.consume.groups.sieve import text_of
 from fmq.errors import BadOption, UnknownDeadLetter, UnknownSchedule
 from fmq.faces.blocking.door import LookingDoor
@@ -53,6 +55,15 @@ class Group:
         """Return the group's members, with the queues that each of them owns."""
         return self._door.look("members", self._name)
 
+    def former_members(self) -> list[FormerMember]:
+        """Return the members that went out of the group last, up to ten, the last one first: who
+        each was, when and why it went, and how many messages it held. A restart of the engine
+        forgets them.
+
+        Raises ReadOnly of an engine that only reads, which cannot know it.
+        """
+        return self._door.look("former_members", self._name)
+
     def in_hand(self, *, limit: int = 100, after: HeldMessages | None = None) -> list[HeldMessages]:
         """Return up to `limit` ranges of messages, by topic, queue and offset: those that the group
         has in hand, each with its holder and its lease, and those that wait for their next attempt.
@@ -69,10 +80,11 @@ class Group:
         found: list[HeldMessages] = []
         while len(found) < limit:
             at = None if after is None else _place_behind(after)
-            page = self._door.look("in_hand", self._name, at, limit - len(found))
-            if not page:
-                break
+            wanted = min(limit - len(found), PAGE_MAX)
+            page = self._door.look("in_hand", self._name, at, wanted)
             found += page
+            if len(page) < wanted:
+                break
             after = page[-1]
         return found
 

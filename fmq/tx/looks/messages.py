@@ -13,7 +13,7 @@ from math import inf
 from threading import RLock
 
 from fmq.arguments.names import no_queue
-from fmq.basics.clock import Clock
+from fmq.basics.clock import Clock, as_datetime
 from fmq.basics.message import Mark, MessagePlace
 from fmq.basics.results import GroupInfo, QueueInfo, TopicCodec
 from fmq.errors import Damaged, OffsetGone, StorageError, UnknownTopic
@@ -411,18 +411,22 @@ class Messages:
         return found
 
     def _behind(self, info: GroupInfo, oldest: list[tuple[str, int, int]]) -> GroupInfo:
-        """Return `info` with the age of the oldest message that is not acked. This message is at
-        one of the places in `oldest`.
+        """Return `info` with the time and the age of the oldest message that is not acked. This
+        message is at one of the places in `oldest`.
         """
-        since = 0
+        times = []
         for place in oldest:
             try:
                 time_us = self.time_us_of(*place)
             except (OffsetGone, StorageError):
                 continue  # the message is damaged, or retention has dropped it
             if time_us is not None:
-                since = max(since, self.clock.time_us() - time_us)
-        return replace(info, behind_seconds=since / 1_000_000)
+                times.append(time_us)
+        if not times:
+            return info
+        sent_us = min(times)
+        behind = max(self.clock.time_us() - sent_us, 0) / 1_000_000  # the clock may go back
+        return replace(info, behind_seconds=behind, oldest=as_datetime(sent_us))
 
     def _group_info(self, group: str, queue: Queue) -> tuple[GroupInfo, list[tuple[str, int, int]]]:
         """Return how far a group is in a queue, and the places of its oldest messages without an
