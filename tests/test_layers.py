@@ -39,6 +39,7 @@ ROOMS = (
         "fmq.otel",
         "fmq.findings",
         "fmq.dash",
+        "fmq.admin",
         "fmq.cli",
         "fmq.testing",
         "fmq.__main__",
@@ -60,6 +61,9 @@ KNOWS_ONLY = {
     "fmq.metrics": {"fmq", "fmq.basics", "fmq.errors"},
     "fmq.otel": {"fmq", "fmq.aio", "fmq.arguments", "fmq.basics", "fmq.errors", "fmq.metrics"},
     "fmq.dash": {"fmq", "fmq.basics", "fmq.errors", "fmq.findings", "fmq.machine"},
+    "fmq.admin": {
+        *("fmq", "fmq.arguments", "fmq.basics", "fmq.findings", "fmq.machine", "fmq.posix")
+    },
     "fmq.relay": {"fmq", "fmq.basics", "fmq.errors"},
     "fmq.__main__": {"fmq.cli"},
 }
@@ -78,6 +82,7 @@ KNOWN_BY: dict[str, set[str]] = {
         "table",
         "aio",
         "findings",
+        "admin",
         "cli",
     },
     "fmq.buckets": {"table", "engines", "export"},
@@ -124,7 +129,7 @@ DOOR_OF["os"] += ("fmq.basics.own_process",)
 # It becomes the process of the command `fmq`.
 DOOR_OF["os"] += ("fmq.bind.django.management.commands.fmq",)
 NEEDS_NO_DOOR = {"fmq.cli", "fmq.compat", "fmq.relay", "fmq.testing", "fmq.spark", "fmq.export"}
-NEEDS_NO_DOOR |= {"fmq.lake", "fmq.findings", "fmq.buckets"}
+NEEDS_NO_DOOR |= {"fmq.lake", "fmq.findings", "fmq.buckets", "fmq.admin"}
 
 # Modules that are too slow or too large for every program that imports fmq.
 NOT_LOADED_BY_FMQ = {
@@ -425,7 +430,7 @@ def test_no_room_uses_a_private_name_of_another_one() -> None:
 
 # Their modules mirror others, or have the names that Django and other queues ask for.
 MIRRORS = (
-    *("fmq.bind.django", "fmq.bind.sqlalchemy", "fmq.cli", "fmq.compat", "fmq.export"),
+    *("fmq.admin", "fmq.bind.django", "fmq.bind.sqlalchemy", "fmq.cli", "fmq.compat", "fmq.export"),
     *("fmq.aio.face", "fmq.spark", "fmq.testing"),
 )
 
@@ -439,7 +444,7 @@ def repeated(names: Iterable[str]) -> list[str]:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    """One word, one thing, in all of fmq. Django finds each migration and each database backend by
+    """One word, one thing, in all of fmq. Django finds each migration, database backend and Meta by
     one name, and fmq.compat has the names of others.
     """
     assert not repeated(
@@ -447,7 +452,7 @@ def test_no_two_classes_have_one_name() -> None:
         for module, tree in TREES.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
-        and node.name not in ("Migration", "DatabaseWrapper")
+        and node.name not in ("Migration", "DatabaseWrapper", "Meta")
         and not module.startswith("fmq.compat.")
     )
 
