@@ -9,9 +9,10 @@ from typing import Any
 import fmq
 from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
-from fmq.cli.messages import body_laid_out, body_row, codec_of, place_of, value_row
+from fmq.cli.messages import body_laid_out, body_row, place_of, value_row
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.place import writing
+from fmq.findings.body_values import codec_of
 from fmq.findings.text import exact, size
 
 

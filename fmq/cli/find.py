@@ -7,9 +7,10 @@ from typing import Any
 
 from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE, PROBLEM
-from fmq.cli.messages import codec_of, columns_of, row_of
+from fmq.cli.messages import columns_of, row_of
 from fmq.cli.output import Output
 from fmq.cli.place import reading
+from fmq.findings.body_values import codec_of
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:

@@ -53,6 +53,7 @@ from fmq.cli import (
 from fmq.cli.codes import BROKEN_PIPE, ERROR, FINE, INTERRUPTED
 from fmq.cli.output import discard, make_output, note
 from fmq.cli.parser import Parser, WrongUsage, parse
+from fmq.cli.place import groups_near
 
 VERBS = (  # in the order of the help; one a line, so that two new ones merge without a conflict
     demo,
@@ -141,6 +142,9 @@ def _run(chosen: argparse.Namespace) -> int:
         how = chosen.format
         code: int = chosen.run(chosen, make_output(chosen.auto if how == "auto" else how))
         return code
+    except fmq.UnknownGroup as error:
+        note(f"{error} {groups_near(chosen.dir, error.group)}")
+        return ERROR
     except fmq.FmqError as error:
         note(str(error))
         return ERROR

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -63,13 +62,6 @@ def value_row(body: bytes, codec: fmq.TopicCodec | None) -> dict[str, Any]:
     """Return the field with the value of a body, if `codec` says that it is JSON, and it is."""
     value = value_in(body) if is_json(codec) else NOTHING
     return {} if value is NOTHING else {"value": value}
-
-
-def codec_of(engine: fmq.ReadOnlyEngine | fmq.RemoteEngine | fmq.Engine, topic: str) -> Any:
-    """Return the stored codec of `topic`; None if there is none, or no such topic any more."""
-    with suppress(fmq.UnknownTopic):
-        return engine.topic(topic).codec()
-    return None
 
 
 def columns_of(codec: fmq.TopicCodec | None) -> Sequence[Column]:

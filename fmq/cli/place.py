@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 
 import fmq
+from fmq.findings.text import plain
 from fmq.findings.visit import visit
 from fmq.recovery.layout import QUARANTINE
 
@@ -54,6 +56,15 @@ def writing(path: str, *, create: bool = False) -> fmq.Engine | fmq.RemoteEngine
     with suppress(fmq.errors.NotServed):
         return fmq.connect(path, start=False, retry_for=0.0)
     return fmq.open(path, background=False)
+
+
+def groups_near(path: str, name: str) -> str:
+    """Say which group was meant by a `name` that no group has, or how to see all."""
+    with suppress(fmq.FmqError), reading(path) as engine:
+        near = get_close_matches(name, sorted({info.group for info in engine.groups()}), 1)
+        if near:
+            return f"Did you mean {plain(near[0])}?"
+    return f"`fmq group list {path}` shows them."
 
 
 def sizes_of(path: str) -> dict[str, int]:

@@ -18,9 +18,10 @@ import fmq
 from fmq.basics.results import QueueInfo
 from fmq.cli.arguments import count, filter_, place, text
 from fmq.cli.codes import ERROR, FINE
-from fmq.cli.messages import WHOLE, codec_of, columns_of, place_of, row_of
+from fmq.cli.messages import WHOLE, columns_of, place_of, row_of
 from fmq.cli.output import Output, note
 from fmq.cli.place import reading
+from fmq.findings.body_values import codec_of
 
 AT_ONCE = 1000  # messages that one read asks for
 WAIT_SECONDS = 0.5  # seconds to wait in one queue before the others are looked at

@@ -72,8 +72,11 @@ def _draw(
     output: Output, path: str, rows: list[dict[str, Any]], history: dict[str, list[float]]
 ) -> None:
     output.facts("top", rows[0], TOP, title=path)
+    # One look makes no curve.
+    has_curve = any(len(rates) > 1 for rates in history.values())
     bars = Column("", "acks", of_row=lambda row: line_of_bars(history.get(row["group"], [])))
-    output.rows("group", [*GROUPS, bars], rows[1:], title="groups", empty="there is no group")
+    columns = [*GROUPS, bars] if has_curve else GROUPS
+    output.rows("group", columns, rows[1:], title="groups", empty="there is no group")
 
 
 def line_of_bars(values: list[float]) -> str:

@@ -48,9 +48,16 @@ def run(args: argparse.Namespace, output: Output) -> int:
         bytes_of = _bytes(args.dir, output) if args.bytes else None
         retained = retained_seconds(reader)
         rows = [*_topics(engine, retained, bytes_of)]
+        stats = engine.stats()
+        kept = {
+            "bytes": stats.position - stats.first_position,
+            "segments": stats.segments,
+            "oldest": min((row["first_time"] for row in rows if row["first_time"]), default=None),
+        }
     shown = {"bytes": args.bytes, "codec": any(row["codec"] for row in rows)}
     columns = [column for column in TOPICS if shown.get(column.key, True)]
     output.rows("topic", columns, rows, empty="there is no topic")
+    output.facts("journal", kept, JOURNAL, title="all topics together")
     return FINE
 
 
@@ -138,14 +145,19 @@ def _kept(row: Row) -> str:
     return ", ".join(filter(None, limits)) or "for ever"
 
 
+JOURNAL = (
+    Column("bytes", "journal", show=size),
+    Column("segments", "segments"),
+    Column("oldest", "oldest message (UTC)"),
+)
 TOPICS = (
     Column("topic", "topic", style="bold", copied=True),
     Column("queues", "queues", right=True),
     Column("codec", "codec", of_row=_codec, folds=True),
     Column("messages", "messages", right=True),
     Column("bytes", "size", right=True, show=size),
-    Column("first_time", "first (UTC)", optional=True),
-    Column("last_time", "last (UTC)"),
+    Column("first_time", "oldest (UTC)"),
+    Column("last_time", "newest (UTC)", optional=True),
     Column("", "read by", of_row=_groups, folds=True),
     Column("", "kept", of_row=_kept, optional=True),
 )

@@ -14,10 +14,13 @@ from typing import Any
 import fmq
 from fmq.cli.arguments import seconds, text, words
 from fmq.cli.codes import ERROR, FINE, PROBLEM
+from fmq.cli.messages import value_row
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.person import person
 from fmq.cli.place import reading, served, writing
+from fmq.codecs.body_fields import as_text
 from fmq.engines.read_only_engine import undecided_on_the_disk
+from fmq.findings.body_values import codec_of
 from fmq.findings.prepared import prepared_messages
 from fmq.findings.text import counted, duration, exact, plain, size, span
 from fmq.findings.visit import visit
@@ -97,7 +100,7 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
         if outcome.state == "undecided":
             tx = next((tx for tx in engine.undecided() if tx.tx_id == args.tx_id), None)
             if tx is not None:
-                _show_messages(args.dir, tx, output)
+                _show_messages(engine, args.dir, tx, output)
     return FINE
 
 
@@ -195,9 +198,13 @@ def show_outcome(output: Output, outcome: fmq.Outcome) -> None:
         output.rows("receipt", RECEIPT, row["receipts"], title="published")
 
 
-def _show_messages(path: str, tx: fmq.UndecidedTransaction, output: Output) -> None:
+def _show_messages(
+    engine: fmq.AnyEngine, path: str, tx: fmq.UndecidedTransaction, output: Output
+) -> None:
     """Print the messages that a commit would publish, for the person who decides."""
-    rows = list(_messages(path, tx.position))
+    codecs = {topic: codec_of(engine, topic) for topic in tx.topics}
+    found = _messages(path, tx.position)
+    rows = [{**row, **value_row(row["body"], codecs.get(row["topic"]))} for row in found]
     shown = rows[:MESSAGES_SHOWN]
     output.rows("message", MESSAGE, shown, title="waiting to be published")
     if len(rows) > len(shown):
@@ -213,6 +220,14 @@ def _answered(row: Row) -> str:
     """Return what checkers have said of an undecided transaction."""
     said = f"unknown {row['answers']}×" if row["answers"] else "no answer"
     return ", ".join(filter(None, (said, "parked" if row["parked"] else "")))
+
+
+def _body(row: Row) -> str:
+    """Return the fields of a body whose topic has a codec, or else its bytes."""
+    value = row.get("value")
+    if not isinstance(value, dict):
+        return plain(row["body"])
+    return ", ".join(f"{name}: {as_text(each)}" for name, each in value.items())
 
 
 UNDECIDED = (
@@ -256,5 +271,5 @@ MESSAGE = (
     Column("key", "key", copied=True),
     Column("tag", "tag", copied=True),
     Column("size", "size", right=True, show=size),
-    Column("body", "body", folds=True),
+    Column("", "body", of_row=_body, folds=True),
 )

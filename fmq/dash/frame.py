@@ -10,8 +10,9 @@ import fmq
 from fmq.dash.dash_acts import Act
 from fmq.dash.dash_request import Query
 from fmq.dash.dash_site import DashSite
-from fmq.dash.markup import Child, DashLink, Markup, join, link, tag
-from fmq.findings.text import brief, duration, moment
+from fmq.dash.markup import Child, DashLink, Markup, join, lines, link, tag
+from fmq.findings.body_values import fields_of
+from fmq.findings.text import brief, duration, laid_out, moment
 from fmq.findings.verdict import BEHIND, PAUSED, STUCK, UNREAD
 
 NAVIGATION = (
@@ -149,6 +150,12 @@ def facts(rows: Iterable[tuple[str, Child]]) -> Markup:
         if value not in (None, "", [])
     ]
     return tag("dl", shown, class_="facts")
+
+
+def body_shown(body: bytes, codec: fmq.TopicCodec | None) -> Markup:
+    """Return the fields of a body, as its codec says, or else its text."""
+    fields = fields_of(body, codec)
+    return tag("pre", lines(laid_out(body))) if fields is None else facts(fields.items())
 
 
 def badge(state: str, text: str) -> Markup:

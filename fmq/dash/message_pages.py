@@ -7,10 +7,11 @@ from collections import Counter
 import fmq
 from fmq.dash.dash_request import Query, number_of, time_of
 from fmq.dash.dash_site import DashSite
-from fmq.dash.frame import DashPage, act, acts, facts, pause_act, table, when
-from fmq.dash.markup import Child, Markup, join, lines, link, tag
+from fmq.dash.frame import DashPage, act, acts, body_shown, facts, pause_act, table, when
+from fmq.dash.markup import Child, Markup, join, link, tag
 from fmq.errors import BadOption
-from fmq.findings.text import exact, laid_out, plain, size
+from fmq.findings.body_values import codec_of
+from fmq.findings.text import exact, plain, size
 
 MESSAGES_SHOWN = 50
 LETTERS_SHOWN = 100
@@ -127,7 +128,9 @@ def message(site: DashSite, query: Query) -> DashPage:
     if not found or found[0].offset != offset:
         raise BadOption(f"{topic}/{queue} has no message {offset}. Nothing was changed.")
     title = f"Message {plain(topic)}/{queue}/{offset}"
-    return DashPage(title, Markup(""), join(_facts(site, found[0]), _body(found[0].body)))
+    return DashPage(
+        title, Markup(""), join(_facts(site, found[0]), _body(site, topic, found[0].body))
+    )
 
 
 def _facts(site: DashSite, each: fmq.Message) -> Markup:
@@ -147,8 +150,8 @@ def _facts(site: DashSite, each: fmq.Message) -> Markup:
     )
 
 
-def _body(body: bytes) -> Markup:
-    return join(tag("h2", "Body"), tag("pre", lines(laid_out(body))))
+def _body(site: DashSite, topic: str, body: bytes) -> Markup:
+    return join(tag("h2", "Body"), body_shown(body, codec_of(site.engine, topic)))
 
 
 # --- dead letters --------------------------------------------------------------------------------
@@ -164,7 +167,7 @@ def dead(site: DashSite, query: Query) -> DashPage:
         still = join(
             facts([("reason", letter.reason), ("attempts", letter.attempts)]),
             _facts(site, letter.message),
-            _body(letter.body),
+            _body(site, letter.topic, letter.body),
             _dead_acts(site, name, number=letter.number),
         )
         return DashPage(f"Dead letter {letter.number} of {plain(name)}", Markup(""), still)

@@ -8,11 +8,12 @@ from itertools import islice
 import fmq
 from fmq.dash.dash_request import Query
 from fmq.dash.dash_site import DashSite
-from fmq.dash.frame import DashPage, act, acts, facts, table, when
-from fmq.dash.markup import Child, Markup, join, lines, link, tag
+from fmq.dash.frame import DashPage, act, acts, body_shown, facts, table, when
+from fmq.dash.markup import Child, Markup, join, link, tag
+from fmq.findings.body_values import codec_of
 from fmq.findings.prepared import prepared_messages
 from fmq.findings.story import questions, steps
-from fmq.findings.text import exact, laid_out, plain, size
+from fmq.findings.text import exact, plain, size
 
 MESSAGES_SHOWN = 100
 
@@ -120,6 +121,7 @@ def _elsewhere(site: DashSite, command: str) -> Markup | None:
 
 def _undecided(site: DashSite, tx: fmq.UndecidedTransaction, query: Query) -> Markup:
     shows = query.get("bodies") == "1"
+    codecs = {topic: codec_of(site.engine, topic) for topic in tx.topics if shows}
     with site.files() as directory:
         found = [] if directory is None else prepared_messages(directory, tx.position)
         rows = [
@@ -128,7 +130,7 @@ def _undecided(site: DashSite, tx: fmq.UndecidedTransaction, query: Query) -> Ma
                 row["key"],
                 row["tag"],
                 size(row["size"]),
-                tag("pre", lines(laid_out(row["body"]))) if shows else "hidden",
+                body_shown(row["body"], codecs.get(row["topic"])) if shows else "hidden",
             )
             for row in islice(found, MESSAGES_SHOWN)
         ]

@@ -93,8 +93,8 @@ class UnknownGroup(UsageError):
         else:
             what = f"there is no group {group!r}"
         super().__init__(
-            f"{what}. Nothing was changed; engine.consumer(...) or engine.create_group(...) makes "
-            "it."
+            f"{what}. Nothing was changed; engine.groups() lists all, and engine.consumer(...) or "
+            "engine.create_group(...) makes it."
         )
         self.group = group
         self.topic = topic

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import fmq
+from fmq.dash import router
 from tests import warm
 from tests.cli.command import ENVIRONMENT, fmq_json, fmq_process, fmq_table
+from tests.dash.dash_system import TOKEN, Reader
 
 
 @dataclass
@@ -65,6 +67,25 @@ def test_fields_are_columns_of_the_table(path: Path) -> None:
     assert '"customer": ' in fmq_table("read", path, "orders", "--whole")
 
 
+def test_a_transaction_that_waits_shows_values(path: Path) -> None:
+    """Also the pages, once bodies are asked for."""
+    with fmq.open(path) as engine, engine.serve():
+        tx = engine.transaction(tx_id="T")
+        tx.send("orders", b'{"id": 7, "customer": "bob"}')
+        tx.send("orders", b"\xff")
+        tx.send("plain", b'{"id": 8}')
+        tx.prepare()
+        first, broken, other = fmq_json("tx", "show", path, "T").of("message")
+        assert first["value"] == {"id": 7, "customer": "bob"}
+        assert "value" not in broken and "value" not in other
+        assert "id: 7, customer: bob" in fmq_table("tx", "show", path, "T")
+        reader = Reader(router(engine, TOKEN, directory=str(path))).enter()
+        shown = reader.get("tx?id=T&bodies=1")
+        assert "customer bob" in shown.text and '"id": 8' in shown.text
+        assert "bob" not in reader.get("tx?id=T").text
+        assert "customer ann" in reader.get("message?topic=orders&queue=0&offset=0").text
+
+
 def test_raw_bodies_stay_as_they_were_sent(path: Path) -> None:
     raw = warm.run_bytes(["-m", "fmq", "read", path, "orders", "--raw"], env=ENVIRONMENT).stdout
     with fmq.open(path, read_only=True) as reader:
@@ -103,7 +124,7 @@ def test_topics_say_their_codec(path: Path) -> None:
     with fmq.open(path, background=False) as engine:
         engine.send("plain", b"x")
         engine.topic("bare", codec=fmq.codecs.json(version=3))
-    said = {row["topic"]: row["codec"] for row in fmq_json("topics", path).lines}
+    said = {row["topic"]: row["codec"] for row in fmq_json("topics", path).of("topic")}
     fields = {"id": "integer", "customer": "string", "note": "null|string"}
     assert said["orders"] == {"name": "json", "version": 1, "fields": fields}
     assert said["bare"] == {"name": "json", "version": 3, "fields": None}

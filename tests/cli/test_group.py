@@ -137,7 +137,8 @@ def test_replayed_messages_and_filters_are_shown(path: Path) -> None:
 def test_wrong_group_commands_are_refused_with_a_message(path: Path) -> None:
     code, _, error = fmq_json("group", "show", path, "biling")
     assert code == 3
-    assert "there is no group 'biling'" in error
+    assert "there is no group 'biling'" in error and "Did you mean billing?" in error
+    assert "`fmq group list" in fmq_json("why", path, "nothing like it").error
     code, _, error = fmq_json("group", "seek", path, "billing", "orders", "--offset", "9")
     assert code == 3
     assert "beyond the end" in error

@@ -18,7 +18,7 @@ def test_each_topic_says_what_it_holds_and_who_reads_it(shop: Path, *, is_live: 
         engine.serve()
     else:
         engine.close()
-    rows = {row["topic"]: row for row in fmq_json("topics", shop).lines}
+    rows = {row["topic"]: row for row in fmq_json("topics", shop).of("topic")}
     assert list(rows) == ["audit", "orders", "emails", "wide"]
     audit, wide = rows["audit"], rows["wide"]
     assert (audit["queues"], audit["messages"], audit["bytes"]) == (1, 3, None)
@@ -29,6 +29,9 @@ def test_each_topic_says_what_it_holds_and_who_reads_it(shop: Path, *, is_live: 
     assert audit["last_time"] >= audit["first_time"]
     assert (wide["queues"], wide["first_time"], wide["retain_seconds"]) == (2, None, 7200)
     assert (audit["retain_seconds"], wide["groups"]) == (None, [])
+    (kept,) = fmq_json("topics", shop).of("journal")
+    assert kept["bytes"] > 0 and kept["segments"] == 1
+    assert kept["oldest"] == min(row["first_time"] for row in rows.values() if row["messages"])
     engine.close()
 
 
