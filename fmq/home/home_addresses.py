@@ -18,7 +18,8 @@ FILE = re.compile(r"file://(/.+)")
 S3 = re.compile(r"s3://([^/]+)/*(.*?)/*")
 POSTGRES = re.compile(r"postgres(?:ql)?://([^/?#]*)/([^/?#]+)/([^/?#]+?)/*(\?[^#]*)?")
 NATS = re.compile(r"(nats|tls)://(?:([^/?#]+)@)?([^/?#@]+)/([\w-]+)/*", re.ASCII)
-ADDRESSES = FILE, S3, POSTGRES, NATS
+CLOUD = re.compile(r"(?:az|gs)://([^/]+)(/.*)?")
+ADDRESSES = FILE, S3, POSTGRES, NATS, CLOUD
 SECRET = re.compile(r"(?<=://)([^:/?#]*):[^/?#]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?")
 RETRY_SECONDS = 30.0
 
@@ -67,6 +68,8 @@ def objects_at(address: str, *, make: bool = True) -> Objects:
         found = NATS.fullmatch(address)
         if found is not None:
             return _in_nats(address, *found.groups(""), make=make)
+        if CLOUD.fullmatch(address):
+            return _in_cloud(address.rstrip("/"))
         path = address.removeprefix("file://")
         return FileObjects(address, path, RealDisk(allow_remote=True), make=make)
     except (OSError, NoAnswer) as error:
@@ -105,6 +108,15 @@ def _in_nats(address: str, scheme: str, user: str, hosts: str, home: str, *, mak
     at = f"{user}@" if user else ""
     servers = [f"{scheme}://{at}{host}" for host in hosts.split(",")]
     return NatsObjects(shown, servers, home, make=make)
+
+
+def _in_cloud(address: str) -> Objects:
+    try:
+        from fmq.home.cloud_objects import CloudObjects
+    except ImportError as error:
+        extra = "azure" if address.startswith("az:") else "gcs"
+        raise ExtraMissing(f"a home at {address}", "obstore", extra) from error
+    return CloudObjects(address)
 
 
 def home_disk(inner: Disk, address: str, clock: Clock, serves_at: str | None = None) -> HomeDisk:

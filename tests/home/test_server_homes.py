@@ -23,8 +23,9 @@ from tests.home.conformance import check_calls, check_deaths, check_long, check_
 from tools.home_servers import KINDS, HomeServer, PostgresHome, missing
 
 
-@pytest.fixture(scope="module", params=["postgresql", "postgresql-standby", "nats", "nats-3"])
+@pytest.fixture(scope="module", params=sorted({*KINDS} - {"seaweedfs"}))
 def server(request: pytest.FixtureRequest) -> Iterator[HomeServer]:
+    """Not SeaweedFS: it takes five seconds to start, and tests/home/test_bucket_home.py has S3."""
     if why := missing(request.param):
         pytest.skip(why)
     # Not in tmp_path, which only its owner may enter: the server may have a user of its own.
