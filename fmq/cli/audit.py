@@ -3,6 +3,9 @@
 Up to the position that the table names, it must have each message that the journals show, once and
 with all its values; and nothing behind it. What is wrong is listed, message by message, and the
 exit code is 1. Engines and deliveries may go on meanwhile. Nothing is written.
+
+`fmq audit DIR --between IN OUT` looks instead whether what jobs with a mark, such as Spark's, have
+made of the topic IN is in OUT once. With `--by key` each message of IN has to be in OUT once.
 """
 
 from __future__ import annotations
@@ -10,13 +13,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from fmq.cli.arguments import text
 from fmq.cli.codes import ERROR, FINE, PROBLEM
 from fmq.cli.lake_arguments import add_table
 from fmq.cli.output import Column, Output, note
 from fmq.findings.text import exact
 
 if TYPE_CHECKING:
-    from fmq.lake import AuditProgress
+    from fmq.lake import AuditProgress, LakeAudit, TopicAudit
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -27,11 +31,24 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_table(parser, url="where `fmq deliver` has put the table")
-    parser.set_defaults(run=run)
+    add_table(parser, url="where `fmq deliver` has put the table", required=False)
+    parser.add_argument(
+        "--between", nargs=2, type=text, metavar=("IN", "OUT"), help="topics of one DIR"
+    )
+    parser.add_argument(
+        "--by",
+        choices=("key", "tag", "message_id", "body"),
+        help="what a message of IN and the one made of it have in common",
+    )
+    parser.set_defaults(run=run, usage_error=parser.error)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
+    if args.between is not None:
+        return _run_between(args, output)
+    if args.to is None or len(args.dirs) < 2:
+        args.usage_error("name DIR, URL and --to, or --between")
+    *dirs, url = args.dirs
     try:
         from fmq.lake import audit
     except ImportError as error:
@@ -42,11 +59,31 @@ def run(args: argparse.Namespace, output: Output) -> int:
         def told(progress: AuditProgress) -> None:
             show(progress._asdict())
 
-        seen = audit(args.dirs, args.url, to=args.to, options=dict(args.options), progress=told)
+        seen = audit(dirs, url, to=args.to, options=dict(args.options), progress=told)
+    verdict = "has each message once" if seen.ok else "is not what the journals show"
+    return _told(output, seen, AUDIT, f"{url}: {verdict}")
+
+
+def _run_between(args: argparse.Namespace, output: Output) -> int:
+    if len(args.dirs) > 1 or args.to is not None:
+        args.usage_error("--between is about one DIR, and no table")
+    try:
+        from fmq.lake import audit_between
+    except ImportError as error:
+        note(str(error))
+        return ERROR
+    source, target = args.between
+    seen = audit_between(args.dirs[0], source, target, by=args.by)
+    verdict = "there once" if seen.ok else "not there once"
+    return _told(output, seen, BETWEEN, f"{source} in {target}: {verdict}")
+
+
+def _told(
+    output: Output, seen: LakeAudit | TopicAudit, columns: tuple[Column, ...], title: str
+) -> int:
     facts = {"ok": seen.ok, **seen._asdict()}
     findings = [finding._asdict() for finding in facts.pop("findings")]
-    verdict = "has each message once" if seen.ok else "is not what the journals show"
-    output.facts("audit", facts, AUDIT, title=f"{args.url}: {verdict}")
+    output.facts("audit", facts, columns, title=title)
     if seen.ok:
         return FINE
     output.rows("finding", FINDINGS, findings, title="what is wrong")
@@ -55,6 +92,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return PROBLEM
 
 
+BETWEEN = (
+    Column("rows", "written by jobs with a mark", show=exact),
+    Column("jobs", "jobs", show=exact),
+    Column("others", "written otherwise, so not looked at", show=exact),
+    Column("waiting", "not there yet", show=exact),
+    Column("wrong", "wrong", show=exact),
+)
 AUDIT = (
     Column("rows", "compared", show=exact),
     Column("transactions", "transactions", show=exact),

@@ -7,15 +7,17 @@ import argparse
 from fmq.cli.arguments import header
 
 
-def add_table(parser: argparse.ArgumentParser, *, url: str) -> None:
-    """Add DIR..., URL, --to and --option."""
-    parser.add_argument(
-        "dirs", metavar="DIR", nargs="+", help="a directory, or a pattern; several are one table"
-    )
-    parser.add_argument("url", metavar="URL", help=url)
+def add_table(parser: argparse.ArgumentParser, *, url: str, required: bool = True) -> None:
+    """Add DIR..., URL, --to and --option. If the table is not `required`, URL is the last DIR."""
+    directories = "a directory, or a pattern; several are one table"
+    if not required:
+        directories += f". Behind them URL: {url}"
+    parser.add_argument("dirs", metavar="DIR", nargs="+", help=directories)
+    if required:
+        parser.add_argument("url", metavar="URL", help=url)
     parser.add_argument(
         "--to",
-        required=True,
+        required=required,
         choices=("delta", "iceberg", "parquet"),
         help="the format of the table",
     )

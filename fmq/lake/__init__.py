@@ -14,6 +14,7 @@ from fmq.lake.lake_errors import OtherTable, TableMoved
 from fmq.lake.lake_rows import LakeRows, rows_at
 from fmq.lake.lake_table import LakeTable, table_at
 from fmq.lake.table_part import TablePart
+from fmq.lake.topic_audit import TopicAudit, audit_between
 
 __all__ = [
     "AuditProgress",
@@ -28,7 +29,9 @@ __all__ = [
     "OtherTable",
     "TableMoved",
     "TablePart",
+    "TopicAudit",
     "audit",
+    "audit_between",
     "deliver",
     "rows_at",
     "table_at",
