@@ -55,7 +55,7 @@ KNOWS_ONLY = {
     "fmq.intake": {"fmq.basics", "fmq.errors"},
     # It writes through a client, as any program does.
     "fmq.spark": {"fmq", "fmq.basics", "fmq.errors", "fmq.intake", "fmq.table"},
-    "fmq.lake": {"fmq.arguments", "fmq.errors", "fmq.table"},
+    "fmq.lake": {"fmq.arguments", "fmq.basics", "fmq.errors", "fmq.table"},
     # They call an engine as any program does.
     "fmq.compat": {"fmq", "fmq.aio", "fmq.basics", "fmq.errors", "fmq.arguments"},
     "fmq.metrics": {"fmq", "fmq.basics", "fmq.errors"},

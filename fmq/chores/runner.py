@@ -18,6 +18,7 @@ from fmq.basics.lock_owner import is_mine
 from fmq.chores.carried_ids import IdCarrier
 from fmq.chores.checkpointer import Checkpointer
 from fmq.chores.due_files import DueFiles
+from fmq.chores.left_overs import LeftOvers
 from fmq.chores.retention import AT_ONCE_MAX, Retention
 from fmq.chores.timer_thread import TimerThread
 from fmq.chores.topic_trim import trim_topics
@@ -44,7 +45,7 @@ from fmq.tx.commands.manager import TransactionManager
 from fmq.tx.commands.writer import Writer
 from fmq.tx.schedules.schedules import Schedules
 
-TRIM_SECONDS = 10.0  # seconds between two looks at topics that have their own retention
+TRIM_SECONDS = 10.0  # between two looks at topics with their own retention, and at left-overs
 
 
 class Chores:
@@ -87,6 +88,7 @@ class Chores:
         self._options: Options = writer.options
         ids = IdCarrier(writer, catalog, manager.message_ids)
         self.retention = Retention(directory, writer, catalog, burying, ids)
+        self._left_overs = LeftOvers(writer, manager.decisions)
         self._running = threading.RLock()  # held by the thread that runs a round
         self._last_seen = self._ledger.shown_to
         self._last_change = self._clock.monotonic()
@@ -142,6 +144,7 @@ class Chores:
             if self._clock.monotonic() >= self._trim_at:
                 self._trim_at = self._clock.monotonic() + TRIM_SECONDS
                 trim_topics(self._changes)
+                self._left_overs.settle()
             if self._journal.position >= self.retention.looks_from:
                 trouble = self._retain() or trouble
             trouble = self._delays.unreadable or self._schedules.trouble or trouble
@@ -289,6 +292,8 @@ class Chores:
             return False  # another program may free room on the disk
         if self._broadcasts.has_unused():
             return False  # unused groups of broadcasts are kept for a moment
+        if self._left_overs.may_come():
+            return False
         if self._options.retain_seconds is not None and len(self._journal.segments) > 1:
             return False  # retention becomes due by time alone
         retention = self.retention

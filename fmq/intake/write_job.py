@@ -12,7 +12,6 @@ commit that comes later is refused, and nothing is lost that was committed.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import count
@@ -20,18 +19,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from fmq.basics.job_names import ABANDONED_SECONDS, PRODUCER, value_of
 from fmq.errors import AlreadyDecided, BadOption, FmqError, TooLarge, TooMany, UnknownTransaction
 from fmq.intake.intake_errors import JobPassed, JobUnsure
 from fmq.intake.job_parts import PART_BYTES, JobPart, RowsEngine, prepared_parts, send_all
 from fmq.intake.row_columns import ManySent, messages_of
 
-PRODUCER = "rows/"
-"""What the producers of all jobs begin with, and the ids of what they prepare."""
-JOB_ID = re.compile(rf"{PRODUCER}(\d+)/")
-"""The ids of what jobs prepare: the value of the job comes first."""
 NO_MARK = -1
-ABANDONED = timedelta(days=1)
-"""What was prepared so long ago belongs to a job that does not come back."""
 LOG = logging.getLogger(__name__)
 
 
@@ -185,18 +179,18 @@ class WriteJob:
         """
         ids, others = list[str](), list[Any]()
         for each in self._left_behind():
-            if each.producer == self._producer and value_of(each.tx_id) <= self._value:
+            if each.producer == self._producer and (value_of(each.tx_id) or 0) <= self._value:
                 ids.append(each.tx_id)
             else:
                 others.append(each)
         if others and decided is not None:
-            old = self._engine.outcome(decided).decided_at - ABANDONED
+            old = self._engine.outcome(decided).decided_at - timedelta(seconds=ABANDONED_SECONDS)
             ids += [each.tx_id for each in others if each.prepared_at < old]
         self._roll_back(ids)
 
     def _left_behind(self) -> list[Any]:
         """Return the undecided transactions of all jobs."""
-        return [each for each in self._engine.undecided() if JOB_ID.match(each.tx_id)]
+        return [each for each in self._engine.undecided() if value_of(each.tx_id) is not None]
 
     def _roll_back(self, ids: Iterable[str]) -> None:
         """Roll back all `ids`, or none if they were committed."""
@@ -207,13 +201,6 @@ class WriteJob:
         except (AlreadyDecided, UnknownTransaction) as error:
             # Another process has decided some of them at this moment.
             LOG.info("nothing was rolled back: %s", error)
-
-
-def value_of(tx_id: str) -> int:
-    """Return the value of the job that has prepared a transaction with this id."""
-    found = JOB_ID.match(tx_id)
-    assert found is not None
-    return int(found[1])
 
 
 def check_job_mark(mark: object) -> tuple[str | None, int]:

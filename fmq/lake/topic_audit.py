@@ -12,11 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from fmq.basics.job_names import PRODUCER, value_of
 from fmq.errors import BadOption
 from fmq.lake.lake_audit import LISTED_MAX, LakeFinding
 from fmq.table.read import read
 
-PRODUCER = "rows/"
 STREAM = "spark/"
 """What the marks of streams begin with. Their values count the batches, so none is left out."""
 COLUMNS = ("key", "tag", "message_id", "body")
@@ -108,7 +108,7 @@ class _TopicAudit:
                 if mark in marks:
                     what = f"it was written for the mark {mark!r}, which did not move with it"
                     self._note("unmarked", row, what, self._target)
-            elif _value_in(tx["tx_id"]) not in (None, job[1]):
+            elif value_of(tx["tx_id"]) not in (None, job[1]):
                 what = f"the mark {mark!r} moved to {job[1]} with it, and it is of another value"
                 self._note("unmarked", row, what, self._target)
         self._note_left(dict(moves.values()))
@@ -147,7 +147,7 @@ class _TopicAudit:
         columns = ["tx_id", "state", "producer", "position"]
         for tx in self._rows("transactions", columns, None):
             mark = (tx["producer"] or "").removeprefix(PRODUCER)
-            value = _value_in(tx["tx_id"])
+            value = value_of(tx["tx_id"])
             if tx["state"] == "undecided" and value is not None and value <= values.get(mark, -1):
                 what = f"{tx['tx_id']} is undecided, and the mark {mark!r} is at {values[mark]}"
                 self._note("left", tx, what)
@@ -190,10 +190,3 @@ def _surplus(rows: list[dict[str, Any]], more: Counter[Any], by: str) -> Iterabl
         if left[row[by]] > 0:
             left[row[by]] -= 1
             yield row
-
-
-def _value_in(tx_id: str) -> int | None:
-    """Return the value of the job that has prepared a transaction with this id."""
-    _, _, rest = tx_id.partition(PRODUCER)
-    value = rest.partition("/")[0]
-    return int(value) if tx_id.startswith(PRODUCER) and value.isdecimal() else None
