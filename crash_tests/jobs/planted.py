@@ -52,8 +52,8 @@ OF_JOBS = (
     ),
     Mutant(
         "what is left of a job stays undecided",
-        "value_of(each.tx_id) <= self._value:",
-        "value_of(each.tx_id) < 0:",
+        "(value_of(each.tx_id) or 0) <= self._value:",
+        "(value_of(each.tx_id) or 0) < 0:",
         STORIES,
     ),
     Mutant(
