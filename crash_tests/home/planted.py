@@ -18,8 +18,8 @@ OF_A_HOME = (
     ),
     Mutant(
         "no look at the floor after an OWN",
-        "            if floor is not None and floor.next > n:\n",
-        "            if False:\n",
+        "        if floor is not None and floor.next > n:\n",
+        "        if False:\n",
         tests="tests/home/test_rivals.py",
     ),
     Mutant(

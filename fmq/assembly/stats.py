@@ -7,6 +7,7 @@ from datetime import datetime
 
 from fmq.basics.clock import as_datetime
 from fmq.basics.counts import Counts
+from fmq.basics.results import HomeStats
 from fmq.chores.runner import Chores
 from fmq.recovery.recover import RecoveryReport
 from fmq.store.journal.commit_queue import CommitQueue
@@ -69,6 +70,8 @@ class Stats:
     """What opening found and did."""
     counts: Counts | None = None
     """What was counted since the engine was opened. None for a reader of the files."""
+    home: HomeStats | None = None
+    """None for an engine without a home."""
 
     @classmethod
     def of(

@@ -34,6 +34,31 @@ class UndecidedTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class HomeStats:
+    """What an engine knows of its home: `engine.stats().home`."""
+
+    address: str
+    owner: str
+    """Which process took it over last, as far as this engine knows: itself, unless it was
+    fenced."""
+    serves_at: str | None
+    """The address at which it serves other machines."""
+    term: int
+    """How often the home was taken over."""
+    floor: int
+    """The number below which entries may be gone."""
+    lag: int
+    """Entries above the floor: a machine with an empty directory reads them one by one."""
+    lag_bytes: int
+    entries: int
+    """All that were ever made."""
+    bytes: int
+    """Of the journal in the home."""
+    latency: float
+    """Seconds until the home acknowledges an entry, on average over the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
 class JointDecision:
     """One decision over many transactions, by `engine.decide_many`."""
 

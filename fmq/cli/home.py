@@ -43,5 +43,8 @@ HOME = (
     Column("segments", "segments", show=exact),
     Column("bytes", "with", show=size),
     Column("above_floor", "entries above the floor", show=exact),
+    Column("lag_bytes", "with", show=size),
+    Column("serves_at", "serves at"),
+    Column("beat", "last sign of life", show=moment),
     Column("behind", "entries that DIR lacks", show=exact),
 )

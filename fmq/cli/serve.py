@@ -208,7 +208,7 @@ def _open_home(
         sockets.append(bound(chosen.tcp))
         where = public_address([sockets[-1].getsockname()])
     disk = disk_of(options or fmq.Options())
-    return opened(disk=home_disk(disk, check_address(chosen.home), SystemClock(), where))
+    return opened(disk=home_disk(disk, check_address(chosen.home), SystemClock(), address=where))
 
 
 def bound(text: str) -> socket.socket:
@@ -325,7 +325,11 @@ def _say_where(
     chosen: argparse.Namespace, server: fmq.Serving, page: MetricsPage | None, door: Any
 ) -> None:
     """Print a note that clients are served, and where."""
-    path = chosen.dir if chosen.home is None else chosen.home
+    path = chosen.dir
+    if chosen.home is not None:
+        from fmq.home.home_addresses import without_secrets
+
+        path = without_secrets(chosen.home)
     where = ", ".join(map(_address, server.addresses))
     if door is not None:
         where += f", RocketMQ's clients at {door.address}"

@@ -21,6 +21,7 @@ from fmq.cli.codes import FINE
 from fmq.cli.output import Output, note
 from fmq.cli.supervised import notify
 from fmq.engines.standby import Standby
+from fmq.home.home_addresses import without_secrets
 from fmq.wire.network import public_address
 
 LOOKS = 20  # looks at the home within the seconds of --after
@@ -89,7 +90,7 @@ def _stand_by(chosen: argparse.Namespace, socket: Any) -> fmq.Engine | None:
         except fmq.TakenOver as error:  # another machine was faster
             logger.info("%s", error)
             continue
-        logger.warning("%s: taken over, and served at %s", chosen.home, where)
+        logger.warning("%s: taken over, and served at %s", without_secrets(chosen.home), where)
         return engine
 
 
@@ -100,17 +101,21 @@ def _wait(chosen: argparse.Namespace, standby: Standby) -> bool:
         try:
             may_take_over = standby.may_take_over()
         except OSError as error:
-            logger.warning("%s: gives no answer (%s)", chosen.home, error)
+            logger.warning("%s: gives no answer (%s)", without_secrets(chosen.home), error)
             may_take_over = False
         if may_take_over:
             return True
         if not is_ready:
             is_ready = True
             notify("READY=1")
-            note(f"standing by for {chosen.home} with {chosen.dir}. Ctrl-C ends it.")
+            note(
+                f"standing by for {without_secrets(chosen.home)} with {chosen.dir}. Ctrl-C ends it."
+            )
         problem = str(standby.refusal or "" if standby.has_address else NO_ADDRESS)
         if problem and problem != said:
-            logger.warning("%s: nobody is taken over from: %s", chosen.home, problem)
+            logger.warning(
+                "%s: nobody is taken over from: %s", without_secrets(chosen.home), problem
+            )
         said = problem
         if serve.is_told_to_end(min(chosen.after / LOOKS, LOOK_SECONDS_MAX)):
             notify("STOPPING=1")

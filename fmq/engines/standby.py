@@ -40,7 +40,7 @@ class Standby:
         self._clock = clock
         self._after = after
         disk = disk_of(options or Options())
-        log = home_log(disk, check_address(home), clock, serves_at)
+        log = home_log(disk, check_address(home), clock, address=serves_at)
         try:
             self._follower = HomeFollower(disk, path, log, clock)
         except BaseException:

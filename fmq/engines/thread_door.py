@@ -369,6 +369,10 @@ class ThreadDoor(ProducingDoor):
         assert home is not None, "a server asks only engines that have a home"
         self._write_home(lambda: home.beat(quiet))
 
+    def say_that_it_ends(self) -> None:
+        """Say in the home that nobody need wait for this engine, which is closed next."""
+        self.beat(0.0)  # from now on, closing says so
+
     def _write_home(self, write: Callable[[], None]) -> None:
         try:
             write()
@@ -402,6 +406,9 @@ class ThreadDoor(ProducingDoor):
                 *(self._report, *counts),
                 *(parts.counted(sent), kept_by, free),
             )
+        home = home_of(self._directory)
+        if home is not None:
+            stats = replace(stats, home=home.stats())
         databases = self._producing.databases
         if databases is None or stats.trouble is not None:
             return stats

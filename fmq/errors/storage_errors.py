@@ -316,8 +316,8 @@ class HomeBehind(StorageError):
         super().__init__(
             f"{home}: {what}, so the home has lost what it had acknowledged, or it is another one. "
             f"Nothing was changed. {path} still has those messages: copy it, and look with "
-            "fmq.open(path, read_only=True). Then give the home back what it lost, or open the "
-            "home with an empty directory, which goes on without them."
+            "fmq.open(path, read_only=True). Then give the home back what it lost (fmq take-over "
+            "--from-cache), or open the home with an empty directory, which goes on without them."
         )
         self.home = home
 

@@ -119,18 +119,21 @@ def _in_cloud(address: str) -> Objects:
     return CloudObjects(address)
 
 
-def home_disk(inner: Disk, address: str, clock: Clock, serves_at: str | None = None) -> HomeDisk:
+def home_disk(inner: Disk, address: str, clock: Clock, /, **says: str | None) -> HomeDisk:
     """Return a disk whose directory is the cache of the home at `address`. Nothing is taken over
-    before its directory is locked. With `serves_at` the home says where this process will serve.
+    before its directory is locked.
     """
-    return HomeDisk(inner, home_log(inner, address, clock, serves_at))
+    return HomeDisk(inner, home_log(inner, address, clock, **says))
 
 
-def home_log(inner: Disk, address: str, clock: Clock, serves_at: str | None = None) -> HomeLog:
-    """Return the log of the home at `address`, as this process sees it."""
+def home_log(inner: Disk, address: str, clock: Clock, /, **says: str | None) -> HomeLog:
+    """Return the log of the home at `address`, as this process sees it.
+
+    What this process `says` is in its OWN: the `address` at which it will serve, or the place to
+    which the data has `moved`.
+    """
     host, pid, _ = here()
     said: dict[str, object] = {"host": host, "pid": pid}
-    if serves_at is not None:
-        said["address"] = serves_at
+    said |= {name: value for name, value in says.items() if value is not None}
     objects = objects_at(address)
     return HomeLog(objects, inner.random, clock, said, retry_seconds=RETRY_SECONDS)

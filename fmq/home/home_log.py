@@ -28,6 +28,7 @@ from typing import Any
 from zlib import crc32
 
 from fmq.basics.clock import Clock, as_datetime, as_text, sleep
+from fmq.basics.results import HomeStats
 from fmq.errors import Damaged, FmqError, HomeRefused, TakenOver
 from fmq.home.home_cache import HomeCache
 from fmq.home.home_floor import decode_floor, encode_floor
@@ -37,6 +38,7 @@ from fmq.home.slot_entry import HEAD_BYTES, ID_BYTES, EntryKind, decode_entry, e
 
 logger = logging.getLogger("fmq.home")
 FIRST_PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.01, 0.5
+LATENCY_ENTRIES = 16  # about so many entries are in the average of the latency
 LOOKS_AT_FLOOR = 10  # how many looks of a standby at the next slot have one at the floor, too
 READ_AT_ONCE = 256  # how many slots one look at the home reads, at most
 FLOOR_SLOTS, FLOOR_BYTES = 1000, 16 << 20
@@ -78,6 +80,7 @@ class HomeLog:
         self._raising = Lock()
         self._appended_at = clock.monotonic()
         self._is_watched = False  # whether a standby has asked for signs of life
+        self._latency = 0.0
         self._has_mirrored = False
         self._looks = 0
         self._owns_seen: set[int] = set()
@@ -242,23 +245,79 @@ class HomeLog:
             if at is not None and history.next != at:
                 owner = owner_text(history.said) if history.home else "another machine"
                 raise TakenOver(self._objects.address, owner)
-            n, home = history.next, history.home or self._random(ID_BYTES)
-            now = {"time_us": self._clock.time_us(), "ends_at": history.position}
-            said = json.dumps({**self._said, **now}).encode()
-            term, chain = history.term + 1, history.chain
-            entry = encode_entry(EntryKind.OWN, term, home, self.owner, chain, data=said)
-            if self._fill(n, entry) is not None:
-                continue  # another machine was faster, or the owner has appended
-            self._owns_seen.add(n)
-            # Rule 2: perhaps slot `n` was free only because it had been freed.
-            floor = self._floor()
-            if floor is not None and floor.next > n:
-                self._begin_at(floor, cache)
-                continue
-            history.apply(entry)
-            break
+            self._check_not_moved()
+            before = history.said
+            if self._own({}, cache):
+                break
+        if before:
+            logger.warning(
+                "%s: taken over from %s as term %d, at position %d",
+                *(self.address, owner_text(before), history.term, history.position),
+            )
         cache.note(self.history)
         cache.finish(self.history)
+
+    def claim(self, **says: str) -> None:
+        """Become the owner of the home that was followed so far, without a cache. Raises TakenOver
+        if it has changed since.
+        """
+        self._probe()
+        n = self.history.next
+        if not self._own(says, None) or self.history.next != n + 1:
+            raise TakenOver(self.address, "another machine")
+
+    def _own(self, says: dict[str, str], cache: HomeCache | None) -> bool:
+        """Fill the next slot with an OWN. Return False if that has failed: then follow again."""
+        history = self.history
+        n, home = history.next, history.home or self._random(ID_BYTES)
+        now = {"time_us": self._clock.time_us(), "ends_at": history.position}
+        said = json.dumps({**self._said, **says, **now}).encode()
+        term, chain = history.term + 1, history.chain
+        entry = encode_entry(EntryKind.OWN, term, home, self.owner, chain, data=said)
+        if self._fill(n, entry) is not None:
+            return False  # another machine was faster, or the owner has appended
+        self._owns_seen.add(n)
+        # Rule 2: perhaps slot `n` was free only because it had been freed.
+        floor = self._floor()
+        if floor is not None and floor.next > n:
+            self._begin_at(floor, cache)
+            return False
+        history.apply(entry)
+        return True
+
+    def _check_not_moved(self) -> None:
+        said = self.history.said
+        moved, moving = said.get("moved"), said.get("moving")
+        if moved is not None and moved != self._said.get("moved"):
+            raise HomeRefused(
+                f"{self.address}: its data was moved to {moved}. Nothing was changed. Open that "
+                "directory, without home=; or move it into a new home."
+            )
+        if moving is not None:
+            raise HomeRefused(
+                f"{self.address}: the data of {moving} is on its way here. Nothing was changed. "
+                "Call `fmq move` there again, which finishes it."
+            )
+
+    def unwritten(self) -> list[HomeAppend]:
+        """Return the appends that were read and are in no cache yet."""
+        return self._appends
+
+    def stats(self) -> HomeStats:
+        """Return what this engine knows of its home."""
+        history = self.history
+        return HomeStats(
+            self._objects.address,
+            f"process {history.said['pid']} on {history.said['host']}",
+            history.said.get("address"),
+            history.term,
+            history.next - len(history.kinds),
+            len(history.kinds),
+            history.bytes_since_floor,
+            history.next,
+            sum(each.end for each in history.segments.values()),
+            self._latency,
+        )
 
     def _probe(self) -> None:
         """Raise HomeRefused if the storage makes one object twice: then it has no owner."""
@@ -305,7 +364,7 @@ class HomeLog:
         """Append that this engine is alive, unless it has appended anything in the last `quiet`
         seconds. What is `said` is added to its OWN. Raises as `append` does.
         """
-        data = json.dumps(said).encode() if said else b""
+        data = json.dumps({**said, "beat_us": self._clock.time_us()}).encode()
         with self._lock:
             self._is_watched = self._is_watched or not said
             is_known = not said and self._clock.monotonic() - self._appended_at < quiet
@@ -345,13 +404,18 @@ class HomeLog:
             *(kind, history.term, history.home, self.owner, history.chain),
             base=base, offset=offset, data=data, last=last,
         )  # fmt: skip
+        began = self._clock.monotonic()
         try:
             found = self._fill(history.next, entry)
             if found is not None:
                 raise TakenOver(self._objects.address, *_owner_in(found))
             history.apply(entry)
-            self._appended_at = self._clock.monotonic()
+            self._appended_at = now = self._clock.monotonic()
+            self._latency += (now - began - self._latency) / (
+                LATENCY_ENTRIES if self._latency else 1
+            )
         except BaseException as error:
+            logger.warning("%s: this engine writes nothing more: %s", self._objects.address, error)
             # What the slot has now is unknown, or another machine's: nothing may follow it.
             if not isinstance(error, Exception):  # a signal handler's: not an answer of the home
                 self._ended = OSError(ECANCELED, "an entry was interrupted")

@@ -32,6 +32,11 @@ class HomeSeen(NamedTuple):
     segments: int
     bytes: int
     """Of the segments, which are in the home once, or twice above the floor."""
+    serves_at: str | None
+    lag_bytes: int
+    """Of the entries above the floor."""
+    beat: datetime | None
+    """When the owner has given the last sign of life that a standby asked for."""
     behind: int | None
     """How many entries a directory lacks since it agreed with the home; None if none was named."""
 
@@ -88,5 +93,8 @@ def look_at_home(address: str, path: str | None = None) -> HomeSeen:
             len(history.kinds),
             len(history.segments),
             sum(each.end for each in history.segments.values()),
+            history.said.get("address"),
+            history.bytes_since_floor,
+            as_datetime(history.said["beat_us"]) if "beat_us" in history.said else None,
             behind,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from fmq.errors import Locked
@@ -156,6 +156,10 @@ class Home(Protocol):
 
     def publish(self, address: str) -> None:
         """Say in the home that this engine serves at `address`. Raises as `beat` does."""
+
+    def stats(self) -> Any:
+        """Return what this engine knows of the home, as HomeStats."""
+        ...
 
     def end(self) -> None:
         """Say to those who wait for it that this engine has ended. The engine is closed next."""

@@ -310,13 +310,17 @@ def _door(
     """Connect, and return the door of the connection."""
     retry_for = check_seconds("retry_for", retry_for)
     what = RealDisk().random, clock, retry_for
-    in_home = _is_home(where)
+    in_home, shown = _is_home(where), where
+    if in_home:
+        from fmq.home.home_addresses import without_secrets
+
+        shown = without_secrets(where)
     if in_home or where.startswith((UNIX, TCP)):
         context = None if tls_ca is None else client_context(tls_ca)
         token = None if token_file is None else read_token(token_file)
         reached = where, context, silence_of(retry_for)
         dial = (HomeDialer(*reached) if in_home else AddressDialer(*reached)).dial
-        door = LinkDoor(where, dial, *what, token=token, follows=in_home)
+        door = LinkDoor(shown, dial, *what, token=token, follows=in_home)
     else:
         where = absolute(where)
         dialer = Dialer(where, options, clock, starts=starts, silence=silence_of(retry_for))

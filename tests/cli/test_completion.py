@@ -45,7 +45,7 @@ def completed(line: str, path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("fmq ta", ["tail"]),
+        ("fmq tai", ["tail"]),
         ("fmq delayed ", ["list", "recall"]),
         ("fmq dlq re", ["replay"]),
         ("fmq tail shop orders --f", ["--format", "--from", "--filter"]),
@@ -72,7 +72,7 @@ def test_fish_completes_verbs_options_and_values(tmp_path: Path) -> None:
         )
         return [row.partition("\t")[0] for row in done.stdout.splitlines()]
 
-    assert offered("fmq ta") == ["tail"]
+    assert offered("fmq tai") == ["tail"]
     assert sorted(offered("fmq delayed ")) == ["list", "recall"]
     assert "--from" in offered("fmq tail shop orders --f")
     assert sorted(offered("fmq tail shop orders --format ")) == ["auto", "json", "table"]

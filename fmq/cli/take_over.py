@@ -1,0 +1,50 @@
+"""`fmq take-over`: take a home from its owner, because a person has decided so.
+
+The owner acknowledges nothing more, and this process ends at once: a machine that stands by goes
+on, or the next program that opens the home. DIR is a cache of the home, and may be empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fmq.basics.clock import SystemClock
+from fmq.cli.codes import FINE
+from fmq.cli.home import HOME
+from fmq.cli.output import Output, note
+
+
+def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "take-over",
+        parents=[common],
+        help="take a home from its owner",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("home", metavar="HOME", help="file:///mnt/shared/shop or s3://bucket/shop")
+    parser.add_argument("dir", metavar="DIR", help="a cache of it, or an empty directory")
+    parser.add_argument(
+        "--from-cache",
+        action="store_true",
+        help="give back to the home what it has lost and DIR has (HomeBehind)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    # Imported here, as few commands have to do with a home.
+    from fmq.engines.home_moves import move_in, take_over
+    from fmq.home.home_addresses import without_secrets
+    from fmq.home.home_look import look_at_home
+
+    if args.from_cache:
+        given = move_in(args.dir, args.home, SystemClock(), of_cache=True)
+        shown = without_secrets(args.home)
+        note(f"{shown}: has got back {given:,} bytes, and was read again to verify them.")
+    take_over(args.home, args.dir, None, SystemClock())
+    seen = look_at_home(args.home, args.dir)
+    output.facts("home", seen._asdict(), HOME, title=seen.address)
+    return FINE
