@@ -23,6 +23,7 @@ from fmq.errors.storage_errors import no_directory, no_parent
 from fmq.posix import RealDisk
 from fmq.recovery.layout import LOCK, SERVER_LOG
 from fmq.remote.lazy_door import LazyDoor
+from fmq.remote.link import FOLLOWER_SILENCE_SECONDS
 from fmq.remote.link_door import TCP, UNIX, LinkDoor
 from fmq.remote.remote_engine import RemoteEngine
 from fmq.remote.wires import Wire, silence_of
@@ -318,7 +319,10 @@ def _door(
     if in_home or where.startswith((UNIX, TCP)):
         context = None if tls_ca is None else client_context(tls_ca)
         token = None if token_file is None else read_token(token_file)
-        reached = where, context, silence_of(retry_for)
+        silence = silence_of(retry_for)
+        if in_home:
+            silence = min(silence, FOLLOWER_SILENCE_SECONDS)
+        reached = where, context, silence
         dial = (HomeDialer(*reached) if in_home else AddressDialer(*reached)).dial
         door = LinkDoor(shown, dial, *what, token=token, follows=in_home)
     else:

@@ -34,6 +34,8 @@ from fmq.wire.values import decode_error, decode_values, encode_values
 # No limit: the engine process is trusted, because it has our messages anyway.
 FRAME_BYTES_MAX = (1 << 32) - 1
 PAUSE_MIN, PAUSE_MAX = 0.01, 0.25  # seconds between two attempts to connect
+# So long a client waits that follows an owner: its successor may serve already.
+FOLLOWER_SILENCE_SECONDS = 2.0
 # A waiting thread looks this often whether the loop still reads for it.
 LOOK_SECONDS = 0.1
 
@@ -69,6 +71,9 @@ class Link:
         self._explain = explain
         self._token = token
         self._follows = follows
+        self._silence = silence_of(retry_for)
+        if follows:
+            self._silence = min(self._silence, FOLLOWER_SILENCE_SECONDS)
         self._silent = 0.0  # seconds of silence after which the last connection was dropped
         self._closed: Closed | None = None
         self.loop: LoopReads | None = None
@@ -278,7 +283,7 @@ class Link:
         stranger = self._draw(CLIENT_BYTES)
         if is_served(self._dial, stranger, self._token, self.hello.incarnation):
             return True
-        self._silent = 2 * silence_of(self._retry_for)
+        self._silent = 2 * self.silence
         return False
 
     def _take(self, line: Line, data: bytes) -> None:
@@ -322,7 +327,7 @@ class Link:
         """Return the seconds without an answer after which the engine process is asked for a sign
         of life.
         """
-        return silence_of(self._retry_for)
+        return self._silence
 
     def has(self, line: Line) -> bool:
         """Return whether `line` is still the connection of this client."""
@@ -389,7 +394,7 @@ class Link:
                 raise self._give_up(error, not_allowed(self._where, error)) from error
             except OSError as error:
                 # After a timeout, the next attempt may wait for an answer as long as this one did.
-                least = silence_of(self._retry_for) if isinstance(error, BlockingIOError) else pause
+                least = self.silence if isinstance(error, BlockingIOError) else pause
                 if self._clock.monotonic() + least > deadline:
                     raise self._give_up(error) from error
             sleep(self._clock, pause)
