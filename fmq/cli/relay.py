@@ -10,18 +10,26 @@ group relay-NAME holds what is not copied yet, and `fmq group list` shows how fa
 from __future__ import annotations
 
 import argparse
-from contextlib import closing
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from threading import Event, Thread
 from typing import Any
 
 import fmq
 from fmq.cli.arguments import count, text
 from fmq.cli.codes import FINE
-from fmq.cli.output import Column, Output, note
+from fmq.cli.output import Column, Output, Row, note
+from fmq.cli.relay_numbers import relay_metrics
 from fmq.cli.signals import call_when_set, stopped_by_signals
 from fmq.findings.text import exact
 from fmq.findings.visit import visit
 from fmq.relay import Relay
 from fmq.relay.addresses import target_at
+
+SHOW_SECONDS = 0.25
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -67,7 +75,91 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="what to do about a message that the target never takes: end, by default, or make it "
         "a dead letter of relay-NAME and go on",
     )
+    parser.add_argument(
+        "--tries",
+        type=count,
+        metavar="N",
+        help="refuse a message that a web service has failed at N times in a row",
+    )
+    parser.add_argument(
+        "--map",
+        type=renamed,
+        default={},
+        metavar="A=B",
+        help="names of topics that are called otherwise there, with commas between them",
+    )
+    parser.add_argument(
+        "--partition",
+        choices=("queue", "key"),
+        default="queue",
+        help="in Kafka: that with the number of the queue, by default, or by the key, as Kafka's "
+        "client for Java does",
+    )
+    parser.add_argument(
+        "--cloudevents",
+        action="store_true",
+        help="give each message the attributes of CloudEvents, too (binary mode)",
+    )
+    parser.add_argument(
+        "--codec",
+        type=text,
+        metavar="PACKAGE:FUNCTION",
+        help="what makes the body there of a message; what it fails for is refused",
+    )
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="wait while another relay of this name copies; all of them need it",
+    )
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        metavar="PLACE",
+        help="'start', 'end' or a position in the journal, where a new relay begins",
+    )
+    parser.add_argument(
+        "--adopt",
+        action="store_true",
+        help="let a target that has a place go on at that of --from, by a decision of yours",
+    )
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="answer /metrics for Prometheus and /healthz there"
+    )
     parser.set_defaults(run=run)
+
+
+def renamed(word: str) -> dict[str, str]:
+    """Return the names of topics in `a=b,c=d`."""
+    pairs = [each.partition("=") for each in text(word).split(",")]
+    if not all(name and other for name, _, other in pairs):
+        raise argparse.ArgumentTypeError(f"{word!r}: must be like orders=shop.orders")
+    return {name: other for name, _, other in pairs}
+
+
+def function_at(where: str) -> Callable[[fmq.Message], bytes]:
+    """Return the function `package:function`. The present directory counts, as for Python."""
+    module, _, name = where.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found: Callable[[fmq.Message], bytes] = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise fmq.BadOption(
+            f"{where!r}: no such function ({error}). Nothing was copied."
+        ) from error
+    finally:
+        sys.path.remove("")
+    return found
+
+
+def position_at(begin: str, engine: Any) -> int:
+    """Return the position that `--from` names."""
+    if begin in ("start", "end"):
+        return 0 if begin == "start" else int(engine.stats().position)
+    if not begin.isdecimal():
+        raise fmq.BadOption(
+            f"--from {begin!r}: is 'start', 'end' or a position. Nothing was copied."
+        )
+    return int(begin)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -75,19 +167,61 @@ def run(args: argparse.Namespace, output: Output) -> int:
     with visit(args.dir):
         pass
     topics = args.topics.split(",")
-    with fmq.connect(args.dir) as engine, stopped_by_signals() as stop:
+    if args.adopt and args.begin is None:
+        raise fmq.BadOption("--adopt needs --from, which says where to go on. Nothing was copied.")
+    encode = None if args.codec is None else function_at(args.codec)
+    with fmq.connect(args.dir) as engine, stopped_by_signals() as stop, ExitStack() as ends:
         queues = {topic: len(engine.queues(topic)) or 1 for topic in topics}
-        how = {"create": args.create, "prefix": args.prefix}
-        target = target_at(args.to, args.name, queues, engine=engine, **how)
+        how = {"create": args.create, "by_key": args.partition == "key", "tries": args.tries}
+        shape = {"prefix": args.prefix, "names": args.map, "cloudevents": args.cloudevents}
+        target = target_at(args.to, args.name, queues, engine=engine, **how, **shape)
         if not target.atomic:
             note(f"{args.to} gets messages again after a crash: drop those whose id it has seen")
-        kind = {"batch": args.batch, "on_refused": args.on_refused}
-        relay = Relay(engine, target, topics=topics, name=args.name, **kind)
+        kind = {"batch": args.batch, "on_refused": args.on_refused, "standby": args.standby}
+        relay = Relay(engine, target, topics=topics, name=args.name, encode=encode, **kind)
         call_when_set(stop, relay.stop)
+        if args.http is not None:
+            from fmq.metrics import MetricsPage  # imported here: it is slow to import
+
+            numbers = partial(relay_metrics, relay, args.name)
+            page = ends.enter_context(MetricsPage(engine, args.http, metrics=numbers))
+            note(f"metrics at {page.url}")
         with closing(relay):
+            if args.begin is not None:
+                relay.begin_at(position_at(args.begin, engine), adopt=args.adopt)
+            if sys.stdout.isatty():
+                show = ends.enter_context(output.progress())
+                ends.enter_context(shown(relay, engine, show))
             relay.run(once=args.once)
-        output.facts("relay", relay.stats()._asdict(), RELAY, title=f"copied to {args.to}")
+        ends.close()
+        facts = relay.stats()._asdict()
+        times = facts.pop("commits")
+        facts["commit_p50_seconds"], facts["commit_p99_seconds"] = map(times.within, (0.5, 0.99))
+        output.facts("relay", facts, RELAY, title=f"copied to {args.to}")
     return FINE
+
+
+@contextmanager
+def shown(relay: Relay, engine: Any, show: Callable[[Row], None]) -> Iterator[None]:
+    """Show how far the relay is, four times a second, from a thread of its own."""
+    ended = Event()
+    begin = relay.stats().position
+
+    def look() -> None:
+        while not ended.wait(SHOW_SECONDS):
+            with suppress(fmq.FmqError):  # the relay says what is wrong
+                stats, end = relay.stats(), engine.stats().position
+                done = max(stats.position - begin, 0)
+                total = max(end - begin, done, 1)
+                show({"rows": stats.messages, "bytes": done, "bytes_total": total})
+
+    thread = Thread(target=look, name="fmq relay", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 RELAY = (
@@ -96,4 +230,6 @@ RELAY = (
     Column("doubts", "times in doubt", show=exact),
     Column("parked", "refused, dead letters now", show=exact),
     Column("lag", "not copied yet", show=exact),
+    Column("commit_p50_seconds", "half of the batches stored within, s"),
+    Column("commit_p99_seconds", "99 % of them within, s"),
 )

@@ -4,7 +4,7 @@ and no number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import fmq
 from fmq.metrics.numbers import Labels, Metric, look
@@ -18,7 +18,12 @@ def exposition(engine: fmq.AnyEngine) -> str:
     """Return the numbers of `engine` as text. Raises the errors of the engine's calls, such as
     Closed.
     """
-    lines = [each for metric in look(engine).metrics for each in _lines_of(metric)]
+    return text_of(look(engine).metrics)
+
+
+def text_of(metrics: Iterable[Metric]) -> str:
+    """Return numbers as text."""
+    lines = [each for metric in metrics for each in _lines_of(metric)]
     return "\n".join(lines) + "\n"
 
 

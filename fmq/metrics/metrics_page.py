@@ -7,6 +7,7 @@ the process does. Scrapes that come close together share one look: its text is k
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
 from threading import BoundedSemaphore, Lock, Thread
@@ -15,7 +16,8 @@ from typing import Any
 import fmq
 from fmq.basics.clock import Clock, SystemClock
 from fmq.errors import BadOption, FmqError
-from fmq.metrics.exposition import exposition
+from fmq.metrics.exposition import exposition, text_of
+from fmq.metrics.numbers import Metric
 
 KEPT_SECONDS = 1.0
 ASKED_SECONDS = 5.0  # how long a client may take to send its request
@@ -30,8 +32,17 @@ class MetricsPage:
     groups.
     """
 
-    def __init__(self, engine: fmq.AnyEngine, where: str, clock: Clock | None = None) -> None:
-        """Listen at `where`, such as 127.0.0.1:9464. Raises BadOption."""
+    def __init__(
+        self,
+        engine: fmq.AnyEngine,
+        where: str,
+        clock: Clock | None = None,
+        metrics: Callable[[], Iterable[Metric]] | None = None,
+    ) -> None:
+        """Listen at `where`, such as 127.0.0.1:9464. `metrics` returns other numbers than those of
+        the engine. Raises BadOption.
+        """
+        self._numbers = metrics
         self._engine = engine
         self._clock = SystemClock() if clock is None else clock
         self._lock = Lock()
@@ -70,7 +81,8 @@ class MetricsPage:
         with self._lock:  # one look at a time, however many clients ask
             now = self._clock.monotonic()
             if self._text is None or now - self._text[0] >= KEPT_SECONDS:
-                self._text = now, exposition(self._engine)
+                numbers = self._numbers
+                self._text = now, text_of(numbers()) if numbers else exposition(self._engine)
             return self._text[1]
 
     def close(self) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fmq.errors import BadOption, ExtraMissing
+from fmq.relay.envelope import Envelope, EnvelopeShape
 from fmq.relay.target import RelayTarget
 
 if TYPE_CHECKING:
@@ -28,84 +30,87 @@ def target_at(
     queues: Mapping[str, int],
     *,
     create: bool = False,
-    prefix: str = "",
+    by_key: bool = False,
+    tries: int | None = None,
     engine: Any = None,
+    **shape: Unpack[EnvelopeShape],
 ) -> RelayTarget:
     """Return the target at `address` for the relay `name`. With `create`, make there what topics
-    with so many `queues` need. `prefix` comes before the names of Kafka's topics, the subjects of
-    NATS, RabbitMQ's routing keys and the streams of Redis. A web service and queues of RabbitMQ
-    need the `engine`, which keeps their place.
+    with so many `queues` need. `by_key` is for Kafka alone, and `tries` for a web service. `shape`
+    says what messages become there. A web service and queues of RabbitMQ need the `engine`, which
+    keeps their place.
 
     Raises BadOption for an address of nothing that is known, and ExtraMissing.
     """
+    if by_key and not address.startswith(KAFKA):
+        raise BadOption(f"{address!r}: only Kafka has partitions by key. Nothing was changed.")
+    if tries is not None and not address.startswith(HTTP):
+        raise BadOption(
+            f"{address!r}: only for a web service tries are counted. Nothing was changed."
+        )
+    there = {Envelope(**shape).name(topic): count for topic, count in queues.items()}
     if address.startswith(KAFKA):
-        try:
+        with needed("Kafka", "confluent-kafka", "kafka"):
             from fmq.relay import kafka_target
-        except ImportError as error:
-            raise ExtraMissing("a relay into Kafka", "confluent-kafka", "kafka") from error
         servers = address.removeprefix(KAFKA)
         if create:
-            kafka_target.create_topics(servers, name, queues, prefix)
-        return kafka_target.KafkaTarget(servers, name, prefix=prefix)
+            kafka_target.create_topics(servers, name, there)
+        return kafka_target.KafkaTarget(servers, name, by_key=by_key, **shape)
     if address.startswith(POSTGRES):
-        try:
+        with needed("PostgreSQL", "psycopg", "postgres"):
             from fmq.relay import postgres_target
-        except ImportError as error:
-            raise ExtraMissing("a relay into PostgreSQL", "psycopg", "postgres") from error
-        if prefix:
+        if shape.get("prefix") or shape.get("cloudevents"):
             raise BadOption(
-                f"prefix={prefix!r}: only topics of Kafka, subjects of NATS and streams of Redis "
-                "get one; fmq_relayed has a column for the topic. Nothing was changed."
+                "no prefix and no CloudEvents for PostgreSQL: fmq_relayed has columns for all that "
+                "a message has. Nothing was changed."
             )
         if create:
             postgres_target.create_tables(address)
-        return postgres_target.PostgresTarget(address, name)
+        return postgres_target.PostgresTarget(address, name, names=shape.get("names"))
     if address.startswith(NATS):
-        try:
+        with needed("NATS", "nats-py", "nats"):
             from fmq.relay import nats_target
-        except ImportError as error:
-            raise ExtraMissing("a relay into NATS", "nats-py", "nats") from error
         if create:
-            nats_target.create_stream(address, name, queues, prefix)
-        return nats_target.NatsTarget(address, name, prefix=prefix)
+            nats_target.create_stream(address, name, there)
+        return nats_target.NatsTarget(address, name, **shape)
     if address.startswith(REDIS):
-        try:
+        with needed("Redis", "redis", "redis"):
             from fmq.relay import redis_target
-        except ImportError as error:
-            raise ExtraMissing("a relay into Redis", "redis", "redis") from error
-        return redis_target.RedisTarget(address, name, prefix=prefix)
+        return redis_target.RedisTarget(address, name, **shape)
     if address.startswith(RABBITMQ):
-        try:
+        with needed("RabbitMQ", "rstream", "rabbitmq"):
             from fmq.relay import rabbitmq_target
-        except ImportError as error:
-            raise ExtraMissing("a relay into RabbitMQ", "rstream", "rabbitmq") from error
         if create:
             rabbitmq_target.create_stream(address, name)
-        return rabbitmq_target.RabbitStreamTarget(address, name, prefix=prefix)
+        return rabbitmq_target.RabbitStreamTarget(address, name, **shape)
+    if address.startswith((*AMQP, *HTTP)) and engine is None:
+        raise BadOption(f"{address!r}: it needs the engine, which keeps its place.")
     if address.startswith(AMQP):
-        try:
+        with needed("RabbitMQ", "aio-pika", "rabbitmq"):
             from fmq.relay import rabbitmq_queues
-        except ImportError as error:
-            raise ExtraMissing("a relay into RabbitMQ", "aio-pika", "rabbitmq") from error
         if create:
-            rabbitmq_queues.create_queues(address, queues, prefix)
-        return rabbitmq_queues.RabbitQueuesTarget(engine, address, name, prefix=prefix)
+            rabbitmq_queues.create_queues(address, there)
+        return rabbitmq_queues.RabbitQueuesTarget(engine, address, name, **shape)
     if address.startswith(HTTP):
-        if engine is None or prefix:
-            raise BadOption(
-                f"{address!r}: a web service takes no prefix, and needs the engine, which keeps "
-                "its place. Nothing was changed."
-            )
         # Imported here, as the other targets are: each verb of the command loads this module.
         from fmq.relay.http_target import HttpTarget
 
         secret = os.environ.get(SECRET, "").encode()
-        return HttpTarget(engine, address, name, secret=secret)
+        return HttpTarget(engine, address, name, secret=secret, tries=tries, **shape)
     raise BadOption(
         f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT, redis://HOST:PORT, "
         "rabbitmq-stream://HOST, amqp://HOST, postgresql://HOST/DATABASE or https://HOST/PATH. "
         "Other systems need a class of four methods, see docs/relay.md. Nothing was changed."
     )
+
+
+@contextmanager
+def needed(system: str, package: str, extra: str) -> Iterator[None]:
+    """Name the extra that is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise ExtraMissing(f"a relay into {system}", package, extra) from error
 
 
 def sink_of(engine: Any, address: str, **how: Any) -> KafkaSink:

@@ -10,19 +10,17 @@ Kafka are forgotten when nobody asks for them for a week.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from itertools import groupby
-from operator import attrgetter
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka import KafkaException as KafkaFailed
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from fmq.basics.message import Message, Origin
+from fmq.relay.envelope import Envelope, EnvelopeShape
 from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.target import RelayBatch, RelayPlace
 
@@ -69,9 +67,7 @@ def create_topics(
 
 
 class KafkaTarget:
-    """Topics of a Kafka cluster, for the relay `name`. The topic has the name of the message's
-    topic after `prefix`, and the partition has the number of the queue.
-    """
+    """Topics of a Kafka cluster, for the relay `name`."""
 
     atomic = True
 
@@ -80,17 +76,20 @@ class KafkaTarget:
         servers: str,
         name: str = "relay",
         *,
-        prefix: str = "",
+        by_key: bool = False,
         settings: Mapping[str, Any] | None = None,
+        **shape: Unpack[EnvelopeShape],
     ) -> None:
-        """`servers` is host:port, several with commas between them. `settings` are further settings
-        of librdkafka, such as those for TLS.
+        """`servers` is host:port, several with commas between them. The partition has the number of
+        the queue; with `by_key` it is that which Kafka's client for Java would choose for the key.
+        `settings` are further settings of librdkafka, such as those for TLS.
         """
         self._at = {"bootstrap.servers": servers, "log_level": 0, **(settings or {})}
         self._name = name
-        self._prefix = prefix
+        self._envelope = Envelope(**shape)
+        self._by_key = by_key
         self._producer: Producer | None = None
-        self._failed: dict[tuple[str, int, bytes], str] = {}
+        self._failed: dict[tuple[str, bytes], str] = {}
 
     def claim(self) -> RelayPlace | None:
         """Make a producer with the id of the relay, which shuts out the one before it, and read the
@@ -103,6 +102,7 @@ class KafkaTarget:
                 "transactional.id": f"fmq-relay-{self._name}",
                 "transaction.timeout.ms": 20_000,
                 "linger.ms": 5,
+                "partitioner": "murmur2_random",
                 "delivery.report.only.error": True,
                 "on_delivery": self._report,
             }
@@ -124,34 +124,23 @@ class KafkaTarget:
                 producer.produce(
                     positions_topic(self._name), batch.place.text().encode(), PLACE_KEY, partition=0
                 )
-                for origin, run in groupby(batch.messages, attrgetter("origin")):
-                    self._produce(producer, origin, run, batch.place.store)
+                self._produce(producer, batch)
                 producer.commit_transaction(2 * SECONDS)
         except RelayError as error:
             if self._failed and not isinstance(error, RelayTakenOver):
                 self._blame(batch)
             raise
 
-    def _produce(
-        self, producer: Producer, origin: Origin, messages: Iterable[Message], store: str
-    ) -> None:
-        """Produce messages of one record of the journal."""
-        topic, queue, time_ms = self._prefix + origin.topic, origin.queue, origin.time_us // 1000
-        start = f"{store}/{origin.topic}/{queue}/"
-        of_all = [] if origin.tx_id is None else [("fmq-tx", origin.tx_id)]
-        for message in messages:
-            body, key, tag, more, offset, _, message_id, *_ = message
-            headers: list[tuple[str, str | bytes | None]]
-            headers = [("fmq-id", f"{start}{offset}"), *of_all]
-            if tag is not None:
-                headers.append(("fmq-tag", tag))
-            if message_id is not None:
-                headers.append(("fmq-message-id", message_id))
-            if more:
-                headers += more.items()
+    def _produce(self, producer: Producer, batch: RelayBatch) -> None:
+        enveloped = self._envelope.headers(batch, bare=True, attributes="ce_")
+        for message, topic, headers in enveloped:
+            origin = message.origin
+            assert origin is not None, "it was read"
+            partition = -1 if self._by_key else origin.queue
+            what = topic, message.body, message.key, partition, None, None
             while True:
                 try:
-                    producer.produce(topic, body, key, queue, None, None, time_ms, headers)
+                    producer.produce(*what, origin.time_us // 1000, headers)  # type: ignore[arg-type]
                     break
                 except BufferError:
                     producer.poll(0.05)
@@ -163,8 +152,7 @@ class KafkaTarget:
 
     def _report(self, error: KafkaError, message: Any) -> None:
         if error.code() in REFUSALS:
-            place = message.topic(), message.partition(), message.value()
-            self._failed[place] = error.str()
+            self._failed[message.topic(), message.value()] = error.str()
 
     def _blame(self, batch: RelayBatch) -> None:
         """Raise MessageRefused for the first message that the broker refuses.
@@ -174,15 +162,13 @@ class KafkaTarget:
         """
         suspects = {*self._failed}
         for message in batch.messages:
-            origin = message.origin
-            assert origin is not None, "it was read"
-            if (self._prefix + origin.topic, origin.queue, message.body) in suspects:
+            if (self._envelope.name(message.topic or ""), message.body) in suspects:
                 self.claim()
                 assert self._producer is not None, "it was claimed"
                 self._failed.clear()
                 with explained():
                     self._producer.begin_transaction()
-                    self._produce(self._producer, origin, [message], batch.place.store)
+                    self._produce(self._producer, batch._replace(messages=[message]))
                     self._producer.flush(SECONDS)
                 if self._failed:
                     raise MessageRefused(message, *self._failed.values())

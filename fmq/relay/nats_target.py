@@ -16,18 +16,18 @@ import re
 from base64 import b64decode
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, Unpack
 from uuid import uuid4
 
 import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsFailed
 
-from fmq.basics.message import Message
+from fmq.relay.envelope import Envelope, Enveloped, EnvelopeShape
 from fmq.relay.loop_thread import LoopThread
 from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.source import place_of
-from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
+from fmq.relay.target import RelayBatch, RelayPlace
 
 T = TypeVar("T")
 SECONDS = 10  # how long an answer may take until the relay is in doubt
@@ -83,15 +83,15 @@ def create_stream(
 
 
 class NatsTarget:
-    """The stream `fmq-relay-NAME` of a NATS server, whose subjects begin with `prefix`."""
+    """The stream `fmq-relay-NAME` of a NATS server."""
 
     atomic = True
 
-    def __init__(self, address: str, name: str = "relay", *, prefix: str = "") -> None:
+    def __init__(self, address: str, name: str = "relay", **shape: Unpack[EnvelopeShape]) -> None:
         """`address` is one that nats-py takes, such as nats://host:4222."""
         self._address = address
         self._stream = stream_of(name)
-        self._prefix = prefix
+        self._envelope = Envelope(**shape)
         self._link: _Link | None = None
         self._last = PlaceAt(0, None, None)
         self._bytes_max = 0
@@ -135,7 +135,8 @@ class NatsTarget:
         if upto is not None:  # an earlier relay has begun this batch
             places = [place_of(each) for each in messages]
             messages = messages[places.index(upto) + 1 :] if upto in places else messages
-        encoded = [self._encoded(each, batch.place.store) for each in messages]
+        of_batch = batch._replace(messages=messages)
+        encoded = [self._encoded(each) for each in self._envelope.headers(of_batch)]
         place = self._last.place
         for at in range(0, max(len(encoded), 1), MESSAGES_MAX):
             part = encoded[at : at + MESSAGES_MAX]
@@ -147,15 +148,9 @@ class NatsTarget:
             self._check(said)
             self._last = PlaceAt(said["seq"], now, begun)
 
-    def _encoded(self, message: Message, store: str) -> tuple[str, bytes, dict[str, str]]:
-        origin = message.origin
-        assert origin is not None, "it was read"
-        said = (
-            *(("fmq-id", fmq_id(message, store)), ("fmq-time", str(origin.time_us))),
-            *(("fmq-key", message.key), ("fmq-tx", origin.tx_id), ("fmq-tag", message.tag)),
-            *(("fmq-message-id", message.message_id), *(message.headers or {}).items()),
-        )
-        headers = {name: value for name, value in said if value is not None}
+    def _encoded(self, enveloped: Enveloped) -> tuple[str, bytes, dict[str, str]]:
+        message, subject, said = enveloped
+        headers = dict(said)
         for name, value in headers.items():
             if not HEADER.fullmatch(name) or value != value.strip() or set("\r\n\0") & {*value}:
                 raise MessageRefused(message, f"NATS has no header like {name!r}: {value!r:.80}")
@@ -165,7 +160,7 @@ class NatsTarget:
         if size + 120 > self._bytes_max:
             reason = f"it has {size} bytes with its headers, and the server takes {self._bytes_max}"
             raise MessageRefused(message, reason)
-        return f"{_subject(self._prefix, origin.topic)}.{origin.queue}", message.body, headers
+        return f"{_subject('', subject)}.{message.queue}", message.body, headers
 
     def _check(self, said: dict[str, Any], *, is_claim: bool = False) -> None:
         """Raise an error if the server says one."""

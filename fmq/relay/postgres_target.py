@@ -7,6 +7,7 @@ all messages of a transaction or none, as one commit inserts them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -67,10 +68,13 @@ class PostgresTarget:
 
     atomic = True
 
-    def __init__(self, conninfo: str, name: str = "relay") -> None:
+    def __init__(
+        self, conninfo: str, name: str = "relay", *, names: Mapping[str, str] | None = None
+    ) -> None:
         """`conninfo` is an address that psycopg takes, such as postgresql://host/shop."""
         self._conninfo = conninfo
         self._name = name
+        self._names = dict(names or {})
         self._epoch = 0
         self._connection: psycopg.Connection[Any] | None = None
 
@@ -96,7 +100,7 @@ class PostgresTarget:
         try:
             with connection.transaction():
                 self._check_epoch(connection)
-                _insert(connection, batch.messages, batch.place.store)
+                self._insert(connection, batch.messages, batch.place.store)
                 connection.execute(
                     "UPDATE fmq_relay SET place = %s WHERE name = %s",
                     (batch.place.text(), self._name),
@@ -127,10 +131,18 @@ class PostgresTarget:
         for message in batch.messages:
             try:
                 with self._connection.transaction(force_rollback=True):
-                    _insert(self._connection, [message], batch.place.store)
+                    self._insert(self._connection, [message], batch.place.store)
             except psycopg.DataError as refusal:
                 raise MessageRefused(message, str(refusal)) from error
         raise error
+
+    def _insert(
+        self, connection: psycopg.Connection[Any], messages: list[Message], store: str
+    ) -> None:
+        with connection.cursor() as cursor, cursor.copy(COPY) as copy:
+            copy.set_types([*TYPES])
+            for message in messages:
+                copy.write_row(_row_of(message, store, self._names))
 
     def status(self) -> RelayPlace | None:
         """Return the place that is stored; None if there is none, or no relay of this name."""
@@ -155,20 +167,13 @@ def _unusable(error: psycopg.Error) -> RelayError:
     )
 
 
-def _insert(connection: psycopg.Connection[Any], messages: list[Message], store: str) -> None:
-    with connection.cursor() as cursor, cursor.copy(COPY) as copy:
-        copy.set_types([*TYPES])
-        for message in messages:
-            copy.write_row(_row_of(message, store))
-
-
-def _row_of(message: Message, store: str) -> tuple[object, ...]:
+def _row_of(message: Message, store: str, names: Mapping[str, str]) -> tuple[object, ...]:
     origin = message.origin
     assert origin is not None, "it was read"
     time: datetime = origin.time
     headers = Jsonb(message.headers) if message.headers else None
     return (
         fmq_id(message, store),
-        *(origin.topic, origin.queue, message.offset, time, origin.tx_id),
+        *(names.get(origin.topic, origin.topic), origin.queue, message.offset, time, origin.tx_id),
         *(message.key, message.tag, headers, message.message_id, message.body),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractExchange
@@ -23,11 +23,11 @@ from aiormq.exceptions import (
     PublishError,
 )
 
-from fmq.basics.message import Message
+from fmq.relay.envelope import Envelope, Enveloped, EnvelopeShape
 from fmq.relay.loop_thread import LoopThread
 from fmq.relay.mark_place import MarkPlace
 from fmq.relay.relay_errors import MessageRefused, RelayError, Unsure
-from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
+from fmq.relay.target import RelayBatch, RelayPlace
 
 SECONDS = 30  # how long an answer may take until the relay is in doubt
 
@@ -45,7 +45,7 @@ def create_queues(address: str, topics: Iterable[str], prefix: str = "", **setti
 
 class RabbitQueuesTarget:
     """An exchange of a RabbitMQ server, for the relay `name` of `engine`. The routing key is the
-    topic after `prefix`. The default exchange hands it to the queue of that name.
+    name of the topic. The default exchange hands the message to the queue of that name.
     """
 
     atomic = False
@@ -56,12 +56,12 @@ class RabbitQueuesTarget:
         address: str,
         name: str = "relay",
         *,
-        prefix: str = "",
         exchange: str = "",
+        **shape: Unpack[EnvelopeShape],
     ) -> None:
         """`address` is amqp://USER:PASSWORD@HOST:PORT/VHOST."""
         self._address = address
-        self._prefix = prefix
+        self._envelope = Envelope(**shape)
         self._exchange = exchange
         self._place = MarkPlace(engine, name)
         self._link: QueueLink | None = None
@@ -76,25 +76,23 @@ class RabbitQueuesTarget:
         """Publish the messages, wait until each is confirmed, and keep the place."""
         link = self._link
         assert link is not None, "it was claimed"
-        store = batch.place.store
-        wanted = [(self._key(each), _encoded(each, store)) for each in batch.messages]
-        for message, error in zip(batch.messages, link.publish(wanted), strict=True):
+        enveloped = self._envelope.headers(batch, attributes="cloudEvents:")
+        wanted = [(each.name, _encoded(each)) for each in enveloped]
+        for message, (key, sent), error in zip(
+            batch.messages, wanted, link.publish(wanted), strict=True
+        ):
             if isinstance(error, PublishError):
-                key = self._key(message)
                 raise RelayError(
                     f"no queue takes the routing key {key!r}. Messages of other topics in the "
                     "last batch are there. `fmq relay --create` or create_queues makes queues."
                 )
             if isinstance(error, DeliveryError):
-                raise Unsure(f"RabbitMQ does not take {fmq_id(message, store)} now")
+                raise Unsure(f"RabbitMQ does not take {sent.message_id} now")
             if isinstance(error, ValueError | OverflowError):
                 raise MessageRefused(message, f"AMQP has no message like it: {error}")
             if error is not None:
                 raise Unsure(f"RabbitMQ gave no answer: {type(error).__name__} {error}")
         self._place.keep(batch.place)
-
-    def _key(self, message: Message) -> str:
-        return self._prefix + (message.topic or "")
 
     def status(self) -> RelayPlace | None:
         """Return the place that the mark has."""
@@ -107,21 +105,11 @@ class RabbitQueuesTarget:
             self._link = None
 
 
-def _encoded(message: Message, store: str) -> aio_pika.Message:
-    origin = message.origin
-    assert origin is not None, "it was read"
-    name = fmq_id(message, store)
-    said = {
-        **(message.headers or {}),
-        "fmq-id": name,
-        "fmq-time": str(origin.time_us),
-        "fmq-key": message.key,
-        "fmq-tag": message.tag,
-        "fmq-message-id": message.message_id,
-        "fmq-tx": origin.tx_id,
-    }
-    given: Any = {key: value for key, value in said.items() if value is not None}
-    how = {"message_id": name, "timestamp": origin.time, "headers": given}
+def _encoded(enveloped: Enveloped) -> aio_pika.Message:
+    message, _, headers = enveloped
+    (_, fmq_id), *_ = headers
+    said: Any = dict(headers)
+    how: Any = {"message_id": fmq_id, "timestamp": message.time, "headers": said}
     return aio_pika.Message(message.body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT, **how)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from struct import pack
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, Unpack
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -25,12 +25,12 @@ from rstream import amqp_decoder, exceptions, schema
 from rstream.client import Client
 from rstream.constants import OffsetType
 
-from fmq.basics.message import Message
 from fmq.errors import BadOption
+from fmq.relay.envelope import Envelope, Enveloped, EnvelopeShape
 from fmq.relay.loop_thread import LoopThread
 from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.source import place_of
-from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
+from fmq.relay.target import RelayBatch, RelayPlace
 
 T = TypeVar("T")
 RABBITMQ = "rabbitmq-stream://"
@@ -76,19 +76,19 @@ def create_stream(address: str, name: str, **settings: object) -> None:
 
 
 class RabbitStreamTarget:
-    """The stream `fmq-relay-NAME` of a RabbitMQ server. The subject of a message is its topic after
-    `prefix`, a dot and the queue.
+    """The stream `fmq-relay-NAME` of a RabbitMQ server. The subject of a message is the name of its
+    topic, a dot and the queue.
     """
 
     atomic = True
 
-    def __init__(self, address: str, name: str = "relay", *, prefix: str = "") -> None:
+    def __init__(self, address: str, name: str = "relay", **shape: Unpack[EnvelopeShape]) -> None:
         """`address` is rabbitmq-stream://USER:PASSWORD@HOST:PORT/VHOST of the node that leads the
         stream.
         """
         self._address = address
         self._stream = stream_of(name)
-        self._prefix = prefix
+        self._envelope = Envelope(**shape)
         self._link: StreamLink | None = None
         self._last = NOWHERE
         self._id = 0
@@ -144,8 +144,9 @@ class RabbitStreamTarget:
         room = link.frame_max - FRAME_OVERHEAD
         part: list[bytes] = []
         size, begun = 0, None
-        for message in messages:
-            encoded = self._encoded(message, batch.place.store)
+        of_batch = batch._replace(messages=messages)
+        for enveloped in self._envelope.headers(of_batch, attributes="cloudEvents_"):
+            message, encoded = enveloped.message, _encoded(enveloped)
             # The last message of a part may also have the place.
             needed = len(encoded) + 4
             if needed + PLACE_BYTES > room:
@@ -163,22 +164,6 @@ class RabbitStreamTarget:
         self._write([*part, _noted(PLACE, _text(place))])
         self._last = place
 
-    def _encoded(self, message: Message, store: str) -> bytes:
-        origin = message.origin
-        assert origin is not None, "it was read"
-        said = {
-            **(message.headers or {}),
-            "fmq-id": fmq_id(message, store),
-            "fmq-time": str(origin.time_us),
-            "fmq-key": message.key,
-            "fmq-tag": message.tag,
-            "fmq-message-id": message.message_id,
-            "fmq-tx": origin.tx_id,
-        }
-        given = {name: value for name, value in said.items() if value is not None}
-        subject = f"{self._prefix}{origin.topic}.{origin.queue}"
-        return amqp_message(message.body, given, given["fmq-id"], subject)
-
     def status(self) -> RelayPlace | None:
         """Return the place that the stream has now."""
         link = StreamLink(self._address, self._stream)
@@ -192,6 +177,12 @@ class RabbitStreamTarget:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+
+def _encoded(enveloped: Enveloped) -> bytes:
+    message, name, headers = enveloped
+    (_, fmq_id), *_ = headers
+    return amqp_message(message.body, dict(headers), fmq_id, f"{name}.{message.queue}")
 
 
 def _noted(name: str, text: str) -> bytes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from struct import pack
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
 from redis import Redis
@@ -28,9 +28,9 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from fmq.basics.message import Message
+from fmq.relay.envelope import Envelope, Enveloped, EnvelopeShape
 from fmq.relay.relay_errors import RelayError, RelayTakenOver, Unsure
-from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
+from fmq.relay.target import RelayBatch, RelayPlace
 
 SECONDS = 10  # how long an answer may take until the relay is in doubt
 PASSING = "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN"
@@ -57,17 +57,17 @@ return 'stored'
 
 
 class RedisTarget:
-    """Streams of a Redis server, whose names begin with `prefix`, as does that of the place."""
+    """Streams of a Redis server. The key of the place has the prefix of their names, too."""
 
     atomic = True
 
-    def __init__(self, address: str, name: str = "relay", *, prefix: str = "") -> None:
+    def __init__(self, address: str, name: str = "relay", **shape: Unpack[EnvelopeShape]) -> None:
         """`address` is one that redis-py takes, such as redis://host:6379/0."""
         again = Retry(NoBackoff(), 0)  # the relay tries again, and asks first
         self._redis: Any = Redis.from_url(address, socket_timeout=SECONDS, retry=again)
         self._script = self._redis.register_script(DELIVER)
-        self._prefix = prefix
-        self._key = f"{prefix}fmq-relay-{name}"
+        self._envelope = Envelope(**shape)
+        self._key = f"{self._envelope.prefix}fmq-relay-{name}"
         self._owner = self._place = ""
 
     def claim(self) -> RelayPlace | None:
@@ -83,7 +83,7 @@ class RedisTarget:
     def deliver(self, batch: RelayBatch) -> None:
         """Store the messages and the place by one script, if this relay still is the owner."""
         place, streams = batch.place.text(), {self._key: 1}
-        messages = [self._packed(each, batch.place.store, streams) for each in batch.messages]
+        messages = [_packed(each, streams) for each in self._envelope.headers(batch)]
         with _explained():
             said = self._script([*streams], [self._owner, self._place, place, *messages]).decode()
         if said == "stored":
@@ -98,29 +98,6 @@ class RedisTarget:
             raise Unsure("Redis is at another place than this relay has left it")
         raise RelayError(f"{said!r} is no stream in Redis. Nothing of the last batch is there.")
 
-    def _packed(self, message: Message, store: str, streams: dict[str, int]) -> bytes:
-        """Return the number of the message's stream and its fields, each behind its length."""
-        origin = message.origin
-        assert origin is not None, "it was read"
-        stream = f"{self._prefix}{origin.topic}.{origin.queue}"
-        number = streams.setdefault(stream, len(streams) + 1)
-        said: dict[str, str | bytes | None] = {
-            **(message.headers or {}),
-            "body": message.body,
-            "fmq-id": fmq_id(message, store),
-            "fmq-time": str(origin.time_us),
-            "fmq-key": message.key,
-            "fmq-tag": message.tag,
-            "fmq-message-id": message.message_id,
-            "fmq-tx": origin.tx_id,
-        }
-        parts: list[str | bytes] = [str(number)]
-        for name, value in said.items():
-            if value is not None:
-                parts += name, value
-        encoded = [part if isinstance(part, bytes) else part.encode() for part in parts]
-        return b"".join([pack(">I", len(part)) + part for part in encoded])
-
     def status(self) -> RelayPlace | None:
         """Return the place that Redis has now."""
         with _explained():
@@ -130,6 +107,17 @@ class RedisTarget:
     def close(self) -> None:
         """Close the connections."""
         self._redis.close()
+
+
+def _packed(enveloped: Enveloped, streams: dict[str, int]) -> bytes:
+    """Return the number of the message's stream and its fields, each behind its length."""
+    message, name, headers = enveloped
+    number = streams.setdefault(f"{name}.{message.queue}", len(streams) + 1)
+    encoded = [str(number).encode(), b"body", message.body]
+    for key, value in headers:
+        if key != "body":
+            encoded += key.encode(), value.encode()
+    return b"".join([pack(">I", len(part)) + part for part in encoded])
 
 
 @contextmanager

@@ -9,17 +9,20 @@ ack that is lost costs nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
-from time import monotonic
+from time import monotonic, perf_counter_ns
 from typing import Any, NamedTuple
 
+from fmq.basics.counts import Times
+from fmq.basics.message import Message
 from fmq.errors import BadOption
 from fmq.relay.doubts import Doubts
-from fmq.relay.relay_errors import MessageRefused, Unsure
-from fmq.relay.source import QueueEnds, RelayRead, RelaySource, place_of
-from fmq.relay.target import RelayBatch, RelayTarget
+from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
+from fmq.relay.source import NO_TOPIC, QueueEnds, RelayRead, RelaySource, place_of
+from fmq.relay.target import RelayBatch, RelayPlace, RelayTarget
+from fmq.relay.turn import RelayTurn
 
 logger = logging.getLogger("fmq.relay")
 ACK_SECONDS = 0.2  # an ack of each queue is a sync: not after each batch
@@ -38,6 +41,14 @@ class RelayStats(NamedTuple):
     """How many messages the target refused, which are dead letters of the relay's group now."""
     lag: int
     """How many messages the group of the relay has not acked."""
+    lag_seconds: float
+    """How long ago the oldest of these was sent."""
+    fences: int
+    """How often another relay has shut this one out."""
+    position: int
+    """Where in the journal it goes on."""
+    commits: Times
+    """How long the target took to store a batch."""
 
 
 class Relay:
@@ -52,12 +63,18 @@ class Relay:
         name: str = "relay",
         batch: int = 1000,
         on_refused: str = STOP,
+        encode: Callable[[Message], bytes] | None = None,
+        standby: bool = False,
     ) -> None:
         """`engine` is the result of `fmq.open` or `fmq.connect`. The group `relay-NAME` holds what
         is not copied. `batch` is how many messages are stored at once; an append is never cut.
 
         What the target will never take ends the relay. With on_refused="park" it becomes a dead
-        letter of the group, and the relay goes on without it.
+        letter of the group, and the relay goes on without it. `encode` makes the body that the
+        target gets of a message; what it fails for is refused.
+
+        With `standby`, which all relays of the name need then, it waits while another one copies,
+        and goes on when that one has ended or is silent for ten seconds.
         """
         if on_refused not in (STOP, PARK):
             raise BadOption(f"on_refused={on_refused!r:.80}: is {STOP!r} or {PARK!r}.")
@@ -66,12 +83,16 @@ class Relay:
         self._source = RelaySource(engine, named, f"relay-{name}")
         self._target = target
         self._batch = batch
+        self._encode = encode
         self._ends = Event()
+        self._turn = RelayTurn(engine, name, self._ends) if standby else None
         self._acked = 0.0  # when what is copied was acked last
         # The ends of copied messages that the group has not acked yet.
         self._untold: QueueEnds = {}
         self._doubts = Doubts(self._ends, "the relay will claim its target again")
-        self._messages = self._batches = self._claims = self._parked = 0
+        self._messages = self._batches = self._claims = self._parked = self._fences = 0
+        self._position = 0
+        self._times = [0] * 65  # as `Times` counts them
         # The messages that were parked and that the next batch has.
         self._left_out: set[tuple[str, int, int]] = set()
 
@@ -82,16 +103,48 @@ class Relay:
         target has a copy of another directory, and MessageRefused for a message that it will never
         take, unless such messages are parked.
         """
-        while not self._ends.is_set():
-            try:
-                self._copy(once=once)
-                return
-            except MessageRefused as refusal:
-                self._park(refusal)
-            except Unsure as error:
-                self._doubts.wait(error)
+        try:
+            while not self._ends.is_set():
+                try:
+                    if self._turn is None or self._turn.wait():
+                        self._copy(once=once)
+                    return
+                except MessageRefused as refusal:
+                    self._park(refusal)
+                except RelayTakenOver as error:
+                    self._fences += 1
+                    if self._turn is None:
+                        raise
+                    self._turn.lose()
+                    logger.warning("the relay stands by again: %s", error)
+                except Unsure as error:
+                    self._doubts.wait(error)
+        finally:
+            if self._turn is not None:
+                self._turn.leave()
+
+    def begin_at(self, position: int, *, adopt: bool = False) -> None:
+        """Let the target go on at a position of the journal: 0 for all that is left, and
+        `engine.stats().position` for what is sent from now on. It may get messages again, or lack
+        some. A target that has a place already needs `adopt`, whosever place that is.
+
+        Raises RelayError if it has one.
+        """
+        if not 0 <= position <= self._source.engine.stats().position:
+            raise BadOption(f"position={position}: the journal does not have it.")
+        place = self._target.claim()
+        if place is not None and not adopt:
+            raise RelayError(
+                f"the target has a place already: position {place.position} of the directory "
+                f"{place.store}. Nothing was changed. With adopt=True, on the command line "
+                "--adopt, it is replaced."
+            )
+        here = RelayPlace(self._source.store, position, NO_TOPIC, 0, 0, 0)
+        self._target.deliver(RelayBatch([], here))
 
     def _copy(self, *, once: bool) -> None:
+        if self._turn is not None:
+            self._turn.keep()
         self._claims += 1
         position = self._source.begin(self._target.claim())
         self._acked, self._untold = monotonic(), {}
@@ -99,6 +152,9 @@ class Relay:
         with ThreadPoolExecutor(1, "fmq-relay") as reader:
             ahead: Future[RelayRead] | None = None
             while not self._ends.is_set():
+                if self._turn is not None:
+                    self._turn.keep()
+                self._position = position
                 found = ahead.result() if ahead else self._read(position, self._due())
                 position = found.position
                 if found.batch is None:
@@ -135,11 +191,23 @@ class Relay:
         messages = batch.messages
         if self._left_out:
             messages = [each for each in messages if place_of(each) not in self._left_out]
+        if self._encode is not None:
+            messages = [self._encoded(each) for each in messages]
+        began = perf_counter_ns()
         self._target.deliver(batch._replace(messages=messages))
+        self._times[(perf_counter_ns() - began).bit_length()] += 1
         self._left_out.clear()
         self._doubts.are_over()
         self._messages += len(messages)
         self._batches += 1
+
+    def _encoded(self, message: Message) -> Message:
+        assert self._encode is not None, "it is asked only then"
+        try:
+            return message._replace(body=self._encode(message))
+        except Exception as error:
+            reason = f"it cannot be encoded: {type(error).__name__} {error}"
+            raise MessageRefused(message, reason) from error
 
     def _park(self, refusal: MessageRefused) -> None:
         """Make a dead letter of the refused message, and leave it out of the next batch. The target
@@ -163,7 +231,8 @@ class Relay:
     def stats(self) -> RelayStats:
         """Return what the relay has done, and how far it is behind."""
         counts = self._messages, self._batches, self._claims, self._doubts.count, self._parked
-        return RelayStats(*counts, self._source.lag())
+        lag, seconds, times = *self._source.lag(), Times(tuple(self._times))
+        return RelayStats(*counts, lag, seconds, self._fences, self._position, times)
 
     def close(self) -> None:
         """Stop, and close the target."""

@@ -13,6 +13,7 @@ from fmq.errors import BadName, OffsetBeyond, OffsetGone, PositionGone, UnknownG
 from fmq.relay.relay_errors import StoreDiffers
 from fmq.relay.target import RelayBatch, RelayPlace
 
+NO_TOPIC = ""  # of a place that a person has chosen: it has no last message
 WAIT_SECONDS = 1.0  # a relay that waits for messages checks this often whether it should stop
 
 
@@ -105,9 +106,11 @@ class RelaySource:
         with suppress(BadName):  # a topic was made again, with fewer queues
             self.engine.wait(self._next, timeout=WAIT_SECONDS)
 
-    def lag(self) -> int:
-        """Return how many messages the group has not acked."""
-        return sum(each.unread for each in self._group.infos())
+    def lag(self) -> tuple[int, float]:
+        """Return how many messages the group has not acked, and for how long."""
+        infos = self._group.infos()
+        seconds = max((each.behind_seconds for each in infos), default=0.0)
+        return sum(each.unread for each in infos), seconds
 
     # --- is it the same directory? ---------------------------------------------------------------
 
@@ -134,6 +137,8 @@ class RelaySource:
                 f"the target is at position {place.position}, which this directory does not have: "
                 "it is an older copy. Nothing was changed."
             )
+        if place.topic == NO_TOPIC:
+            return
         infos = {each.queue: each for each in self.engine.queues(place.topic)}
         info = infos.get(place.queue)
         if info is None or place.offset < info.first:

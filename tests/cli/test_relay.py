@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,65 @@ def test_relay_once_copies_all_that_is_there(shop: Path, database: str) -> None:
     refused = fmq_process(*asked)
     assert (refused.returncode, "--on-refused park" in refused.stderr) == (3, True)
     assert fmq_json(*asked, "--on-refused", "park").of("relay")[0]["parked"] == 1
+
+
+def test_a_relay_begins_where_a_person_says_renames_and_encodes(
+    shop: Path, database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "upper.py").write_text("def encode(message):\n    return message.body.upper()\n")
+    asked = ("relay", shop, "--to", database, "--topics", "orders", "--once", "--create")
+    end = fmq_json(*asked, "--from", "end").of("relay")[0]
+    assert (end["messages"], bodies(database)) == (0, [])
+    with fmq.connect(shop) as engine:
+        engine.send("orders", b"new")
+        offset = engine.queues("orders")[0].next
+    again = fmq_process(*asked, "--from", "start")
+    assert (again.returncode, "has a place already" in again.stderr) == (3, True)
+    wrong = fmq_process(*asked, "--codec", "upper:nothing", cwd=tmp_path)
+    assert (wrong.returncode, "no such function" in wrong.stderr) == (3, True)
+    how = ("--codec", "upper:encode", "--map", "orders=shop.orders")
+    assert fmq_process(*asked, *how, cwd=tmp_path).returncode == 0
+    assert bodies(database) == [b"NEW"]
+    with psycopg.connect(database) as connection:
+        (row,) = connection.execute("SELECT topic, fmq_id FROM fmq_relayed").fetchall()
+    assert (row[0], row[1].endswith(f"/orders/0/{offset - 1}")) == ("shop.orders", True)
+    said = fmq_json(*asked, "--adopt", "--from", "start").of("relay")[0]
+    assert (said["messages"], len(bodies(database))) == (offset, offset + 1)
+    assert said["commit_p99_seconds"] > 0
+    missing = fmq_process(*asked, "--adopt")
+    assert (missing.returncode, "--adopt needs --from" in missing.stderr) == (3, True)
+
+
+def test_relays_stand_by_for_each_other_and_say_what_they_do_at_a_port(
+    shop: Path, database: str
+) -> None:
+    asked = (shop, "--to", database, "--topics", "orders", "--create", "--standby")
+    line = [sys.executable, "-m", "fmq", "relay", *map(str, asked), "--http", "127.0.0.1:0"]
+    with fmq.open(shop) as engine, engine.serve():
+        copied_by_first = len(engine.read("orders", limit=1000))
+        relays, pages = [], []
+        for number in range(2):
+            relay = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+            relays.append(relay)
+            assert relay.stderr is not None
+            pages.append(relay.stderr.readline().split()[-1])
+            while not number and len(copied(database)) < copied_by_first:
+                assert relay.poll() is None
+        with urllib.request.urlopen(pages[0]) as page:
+            text = page.read().decode()
+        assert f'fmq_relay_messages_total{{relay="relay"}} {copied_by_first}.0' in text
+        assert 'fmq_relay_lag_seconds{relay="relay"} 0.0' in text
+        assert "fmq_relay_commit_seconds_count" in text
+        with urllib.request.urlopen(pages[1]) as page:
+            assert 'fmq_relay_claims_total{relay="relay"} 0.0' in page.read().decode()
+        relays[0].terminate()
+        relays[0].communicate()
+        engine.send("orders", b"by the second")
+        while b"by the second" not in copied(database):
+            assert relays[1].poll() is None
+        relays[1].terminate()
+        relays[1].communicate()
+    assert [each.returncode for each in relays] == [0, 0]
 
 
 def test_relay_copies_until_sigterm_or_until_another_relay_takes_over(
@@ -112,10 +172,7 @@ def test_an_unknown_target_and_a_mistyped_name_make_nothing(shop: Path, tmp_path
     done = fmq_process(
         *("relay", shop, "--to", "postgresql://here/x", "--topics", "orders", "--prefix", "p-")
     )
-    assert (done.returncode, "only topics of Kafka, subjects of NATS" in done.stderr) == (
-        3,
-        True,
-    )
+    assert (done.returncode, "no prefix and no CloudEvents" in done.stderr) == (3, True)
     done = fmq_process("sink", "redis://here", shop, "--topics", "orders")
     assert (done.returncode, "kafka://HOST:PORT" in done.stderr) == (3, True)
     wrong = tmp_path / "shpo"

@@ -130,6 +130,7 @@ def test_a_post_has_all_that_a_message_has_and_a_signature(
         "offset": 0,
         "time": sent.origin.time_us,  # type: ignore[union-attr]
         "tx": "T",
+        "tx-count": 1,
         "key": "k",
         "tag": "paid",
         "message-id": "m",
@@ -214,3 +215,31 @@ def test_a_topic_that_was_made_again_is_posted_from_its_start(
 def test_an_address_without_a_host_is_refused(engine: Engine) -> None:
     with pytest.raises(fmq.BadOption, match="a web service is at"):
         HttpTarget(engine, "ftp://here")
+
+
+def test_a_message_that_the_service_fails_at_too_often_is_parked(
+    service: Service, engine: Engine
+) -> None:
+    """So that it does not hold up all behind it. The count begins again with each message."""
+    for number in range(3):
+        engine.send("t", b"%d" % number)
+    service.answers += [500, 204, 500, 503, 429, 500]  # the third one is taken after one failure
+    target = HttpTarget(engine, service.url, "n", tries=3)
+    relay = Relay(engine, target, topics="t", name="n", on_refused="park")
+    with closing(relay):
+        relay.run(once=True)
+    assert [body for _, body in service.taken] == [b"0", b"2"]
+    (letter,) = engine.dead_letters("relay-n").list()
+    assert (letter.offset, "after 3 tries" in letter.reason) == (1, True)
+
+
+def test_a_cloud_event_has_the_headers_of_the_http_binding(
+    service: Service, engine: Engine
+) -> None:
+    engine.send("t", b"x", key="ä %", tag="paid")
+    target = HttpTarget(engine, service.url, "n", cloudevents=True)
+    with closing(target):
+        Relay(engine, target, topics="t", name="n").run(once=True)
+    ((headers, _),) = service.taken
+    assert headers["ce-id"] == headers["webhook-id"]
+    assert (headers["ce-type"], headers["ce-subject"]) == ("paid", "%C3%A4%20%25")

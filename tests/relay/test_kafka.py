@@ -126,6 +126,7 @@ def test_a_record_has_all_that_a_message_has(system: Callable[[], Any], engine: 
     assert headers_of(record) == {
         "fmq-id": f"{engine.feedback.store}/t/1/0",
         "fmq-tx": "T",
+        "fmq-tx-count": "1",
         "fmq-tag": "paid",
         "fmq-message-id": "m",
         "a": "ü",

@@ -131,6 +131,7 @@ def test_a_message_of_a_stream_has_all_that_it_has_here(
         "fmq-time": str(sent.origin.time_us),
         "fmq-key": "k",
         "fmq-tx": "T",
+        "fmq-tx-count": "1",
         "fmq-tag": "paid",
         "fmq-message-id": "m",
         "a": "ü",

@@ -156,6 +156,7 @@ def test_a_message_of_a_stream_has_all_that_it_has_here(
         "fmq-tag": "paid",
         "fmq-message-id": "m",
         "fmq-tx": "T",
+        "fmq-tx-count": "1",
     }
 
 
@@ -328,6 +329,7 @@ def test_a_message_of_a_queue_has_all_that_it_has_here(server: Any, engine: Engi
         "fmq-tag": "paid",
         "fmq-message-id": "m",
         "fmq-tx": "T",
+        "fmq-tx-count": "1",
     }
 
 

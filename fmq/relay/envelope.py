@@ -1,0 +1,102 @@
+"""What a message becomes in a target: its name there, and what is said of it beside its body."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, TypedDict
+
+from fmq.basics.message import Message
+from fmq.relay.target import RelayBatch
+
+OURS = (*("fmq-id", "fmq-time", "fmq-key", "fmq-tag", "fmq-message-id", "fmq-tx", "fmq-tx-count"),)
+"""Headers that a relay writes. One of a message with such a name is left out."""
+
+
+class EnvelopeShape(TypedDict, total=False):
+    """How a target may change what messages become."""
+
+    prefix: str
+    names: Mapping[str, str]
+    cloudevents: bool
+
+
+class Enveloped(NamedTuple):
+    """A message as it goes into a target."""
+
+    message: Message
+    name: str
+    """Of its topic there."""
+    headers: list[tuple[str, str]]
+
+
+class Envelope:
+    """Says of each message what a target of one relay gets."""
+
+    def __init__(
+        self,
+        *,
+        prefix: str = "",
+        names: Mapping[str, str] | None = None,
+        cloudevents: bool = False,
+    ) -> None:
+        """`names` has the names of topics that are called otherwise there, and `prefix` comes
+        before all. With `cloudevents`, a message has the attributes of CloudEvents, too.
+        """
+        self.prefix = prefix
+        self.cloudevents = cloudevents
+        self._names = dict(names or {})
+
+    def name(self, topic: str) -> str:
+        """Return the name that a topic has in the target."""
+        return self.prefix + self._names.get(topic, topic)
+
+    def headers(
+        self, batch: RelayBatch, *, bare: bool = False, attributes: str = "ce-"
+    ) -> Iterator[Enveloped]:
+        """Yield the messages of a batch. `bare` is for a target that has a place of its own for key
+        and time. `attributes` comes before the names of CloudEvents' attributes.
+        """
+        store, counts = batch.place.store, Counter[str]()
+        # By records of the journal: what all messages of one have in common is made once.
+        runs = [(origin, [*run]) for origin, run in groupby(batch.messages, attrgetter("origin"))]
+        for origin, run in runs:
+            counts[origin.tx_id] += len(run)
+        for origin, run in runs:
+            topic, queue, tx_id = origin.topic, origin.queue, origin.tx_id
+            name, start = self.name(topic), f"{store}/{topic}/{queue}/"
+            of_all: list[tuple[str, str]] = []
+            if tx_id is not None:
+                of_all = [("fmq-tx", tx_id), ("fmq-tx-count", str(counts[tx_id]))]
+            if not bare:
+                of_all.append(("fmq-time", str(origin.time_us)))
+            for message in run:
+                _, key, tag, more, offset, _, message_id, *_ = message
+                headers = [("fmq-id", f"{start}{offset}"), *of_all]
+                if key is not None and not bare:
+                    headers.append(("fmq-key", key))
+                if tag is not None:
+                    headers.append(("fmq-tag", tag))
+                if message_id is not None:
+                    headers.append(("fmq-message-id", message_id))
+                if self.cloudevents:
+                    said = attributes_of(message, f"{start}{offset}", name)
+                    headers += [(attributes + what, text) for what, text in said.items()]
+                if more:
+                    headers += [each for each in more.items() if each[0] not in OURS]
+                yield Enveloped(message, name, headers)
+
+
+def attributes_of(message: Message, fmq_id: str, name: str) -> dict[str, str]:
+    """Return the attributes of a message as a CloudEvent."""
+    assert message.time is not None, "it was read"
+    said = {
+        "specversion": "1.0",
+        "id": fmq_id,
+        "source": f"urn:fmq:{fmq_id.partition('/')[0]}",
+        "type": message.tag or name,
+        "time": message.time.isoformat().replace("+00:00", "Z"),
+    }
+    return said if message.key is None else said | {"subject": message.key}
