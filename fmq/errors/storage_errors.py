@@ -51,14 +51,18 @@ class RemoteFileSystem(StorageError):
 
 
 class UnsupportedSystem(StorageError):
-    """The operating system is not Linux, so fmq cannot write a directory, or not even read one."""
+    """The operating system is neither Linux nor macOS, so fmq cannot write a directory, or not even
+    read one.
+    """
 
     def __init__(self, system: str, *, can_read: bool = False) -> None:
-        here = "Here only `import fmq` works; run the program on Linux."
+        here = (
+            'Here fmq is a client: fmq.connect("tcp://host:port") works. Run `fmq serve` on Linux.'
+        )
         if can_read:
             here = "Here journals can be read, with fmq.open(path, read_only=True) or fmq.check."
         super().__init__(
-            f"fmq writes on Linux only, and this is {system}. Nothing was changed. {here}"
+            f"fmq writes on Linux and macOS only, and this is {system}. Nothing was changed. {here}"
         )
         self.system = system
 

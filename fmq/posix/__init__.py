@@ -9,7 +9,8 @@ from fmq.posix.directory import RealDirectory
 from fmq.posix.engine_lock import host_name
 from fmq.posix.file import ZEROS_BYTES, RealFile
 from fmq.posix.forks import after_fork_in_child, around_forks
-from fmq.posix.real_disk import RealDisk, absolute, mountinfo
+from fmq.posix.mount_table import mountinfo
+from fmq.posix.real_disk import RealDisk, absolute
 
 __all__ = [
     "ZEROS_BYTES",

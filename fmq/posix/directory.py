@@ -12,6 +12,7 @@ from fmq.machine.disk import PAGE_BYTES, Page
 from fmq.posix.descriptors import FILE_MODE, UNFOLLOWED, close, directory_mode, set_mode
 from fmq.posix.engine_lock import EngineLock
 from fmq.posix.file import RealFile
+from fmq.posix.full_sync import full_sync
 from fmq.posix.locks import lock_past_looks
 from fmq.posix.page import RealPage
 from fmq.posix.write_call import WriteCall
@@ -83,7 +84,7 @@ class RealDirectory:
         os.unlink(name, dir_fd=self._fd)
 
     def sync(self) -> None:
-        os.fsync(self._fd)
+        full_sync(self._fd)
 
     def subdirectory(self, name: str, *, make: bool) -> RealDirectory:
         if make:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from fmq.machine.disk import Buffer
 from fmq.posix.descriptors import close
+from fmq.posix.full_sync import SYNC, full_sync
 from fmq.posix.locks import lock, share
 from fmq.posix.write_call import WriteCall
 
@@ -18,7 +19,6 @@ IOV_MAX = 1024  # the number of buffers that one pwritev takes on Linux
 # blocks of the folios that it touches: see benchmarks/zeros.py.
 ZEROS_BYTES = 128 << 10
 UNCHECKED_BYTES_MAX = 4 << 20
-RWF_DSYNC = getattr(os, "RWF_DSYNC", 0)  # not on macOS, where nothing is written
 
 
 class RealFile:
@@ -57,7 +57,7 @@ class RealFile:
             if len(buffers) > IOV_MAX:
                 buffers = (b"".join(buffers),)
         # One system call that writes and, with sync, makes durable what it wrote.
-        flags = RWF_DSYNC if sync else 0
+        flags = SYNC if sync else 0
         write = self._writer
         try:
             written = write(self._fd, buffers, offset, flags)
@@ -76,16 +76,22 @@ class RealFile:
             written += more
 
     def allocate(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except AttributeError:  # macOS has none
+            self._write_zeros(self.size(), size)
 
     def write_zeros(self, size: int) -> None:
-        zeros = bytes(min(size, ZEROS_BYTES))
-        for offset in range(0, size, ZEROS_BYTES):
+        self._write_zeros(0, size)
+
+    def _write_zeros(self, start: int, size: int) -> None:
+        zeros = bytes(max(0, min(size - start, ZEROS_BYTES)))
+        for offset in range(start, size, ZEROS_BYTES):
             self.write(offset, (memoryview(zeros)[: size - offset],), sync=False)
 
     def sync(self) -> None:
         try:
-            os.fsync(self._fd)
+            full_sync(self._fd)
         except OSError as error:
             self._name(error)
             raise

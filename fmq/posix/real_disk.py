@@ -12,15 +12,15 @@ from fmq.errors.storage_errors import no_directory, no_parent
 from fmq.machine.mounts import remote_kind
 from fmq.posix.descriptors import FILE_MODE, IS_POSIX, close, directory_mode, set_mode
 from fmq.posix.directory import RealDirectory
-from fmq.posix.write_call import gil_holding_writer
-
-MOUNTS = "/proc/self/mountinfo"
+from fmq.posix.full_sync import CAN_SYNC, full_sync
+from fmq.posix.mount_table import mountinfo
+from fmq.posix.write_call import writer
 
 
 class RealDisk:
     """The files of this machine.
 
-    With `hold_gil` a synced write keeps the interpreter's lock, see `gil_holding_writer`. With
+    With `hold_gil` a synced write keeps the interpreter's lock, see `writer`. With
     `allow_remote` a directory that another machine serves may be opened for writing. Each new file
     gets `file_mode`. A new directory gets it, too, and users who may read it may enter it.
     """
@@ -32,14 +32,13 @@ class RealDisk:
             raise UnsupportedSystem(sys.platform)
         self._allow_remote = allow_remote
         self._file_mode = file_mode
-        self._writer = gil_holding_writer() if hold_gil else os.pwritev
+        self._writer = writer(hold_gil=hold_gil)
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         if not path:
             raise NotAStore("an empty path names no directory. Nothing was changed.")
         check_local(path)
-        if make and sys.platform != "linux":
-            # macOS has no RWF_DSYNC, and its fsync does not reach the disk.
+        if make and not CAN_SYNC:
             raise UnsupportedSystem(sys.platform, can_read=True)
         made = make and self._make(path)
         try:
@@ -77,7 +76,7 @@ class RealDisk:
                 os.rmdir(path)
             raise
         try:
-            os.fsync(parent)
+            full_sync(parent)
         finally:
             close(parent)
         return made
@@ -85,15 +84,6 @@ class RealDisk:
     @staticmethod
     def random(size: int) -> bytes:
         return os.urandom(size)
-
-
-def mountinfo() -> str:
-    """Return the kernel's list of mounts; "" if it has none. Then no file system is refused."""
-    try:
-        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
-            return mounts.read()
-    except OSError:
-        return ""
 
 
 def absolute(path: str) -> str:

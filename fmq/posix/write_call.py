@@ -7,12 +7,22 @@ import os
 from collections.abc import Callable, Sequence
 
 from fmq.machine.disk import Buffer
+from fmq.posix.full_sync import IN_THE_WRITE, write_and_sync
 
 # The signature of os.pwritev: file, buffers, position, flags; returns how many bytes it wrote.
 WriteCall = Callable[[int, Sequence[Buffer], int, int], int]
 
 
-def gil_holding_writer() -> WriteCall:
+def writer(*, hold_gil: bool) -> WriteCall:
+    """Return a writer. With `hold_gil` it keeps the interpreter's lock through a synced write, on
+    Linux.
+    """
+    if not IN_THE_WRITE:
+        return write_and_sync
+    return _gil_holding_writer() if hold_gil else os.pwritev
+
+
+def _gil_holding_writer() -> WriteCall:
     """Return a writer that keeps the interpreter's lock through a synced write.
 
     Beside a thread that computes, it takes up to the switch interval (5 ms) to get that lock back.

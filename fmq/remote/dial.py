@@ -36,6 +36,8 @@ from fmq.wire.processes import (
     make_directory,
     owns,
     python,
+    receive_at_once,
+    send_at_once,
     split,
     start,
     starting,
@@ -78,7 +80,7 @@ class SocketWire:
             self._rest += data
             return False
         try:
-            sent = self._socket.send(data, socket.MSG_DONTWAIT)
+            sent = send_at_once(self._socket, data)
         except BlockingIOError:
             sent = 0
         self._rest = data[sent:]
@@ -89,7 +91,7 @@ class SocketWire:
     def receive_now(self) -> bytes | None:
         """Return the next bytes; None if none have arrived."""
         try:
-            return self._socket.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+            return receive_at_once(self._socket, RECEIVE_BYTES)
         except BlockingIOError:
             return None
 
@@ -310,7 +312,7 @@ def _door(
 ) -> LinkDoor:
     """Connect, and return the door of the connection."""
     retry_for = check_seconds("retry_for", retry_for)
-    what = RealDisk().random, clock, retry_for
+    what = RealDisk.random, clock, retry_for
     in_home, shown = _is_home(where), where
     if in_home:
         from fmq.home.home_addresses import without_secrets

@@ -48,7 +48,7 @@ def _ask_to_go(path: str, clock: Clock) -> None:
     so.
     """
     dial = Dialer(path, None, clock, starts=False).dial
-    link = Link(path, dial, RealDisk().random, clock, 0.0, list, lambda: None)
+    link = Link(path, dial, RealDisk.random, clock, 0.0, list, lambda: None)
     try:
         with suppress(FmqError):
             link.call("give_way")

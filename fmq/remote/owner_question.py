@@ -56,7 +56,7 @@ class OwnerQuestion:
     def ask(self, where: str) -> None:
         """Ask once. Raises FmqError or OSError."""
         dial = AddressDialer(where, self._context, SILENCE_SECONDS).dial
-        draw, clock = RealDisk().random, self._clock
+        draw, clock = RealDisk.random, self._clock
         link = Link(where, dial, draw, clock, 0.0, list, lambda: None, self._token)
         try:
             link.call("beat", self._every, TIMES * self._every)

@@ -84,7 +84,7 @@ def _ask(path: str, clock: Clock, seconds: float) -> bool:
     """Ask the process to end. Return whether it does."""
     dial = Dialer(path, None, clock, starts=False).dial
     try:
-        link = Link(path, dial, RealDisk().random, clock, 0.0, list, lambda: None)
+        link = Link(path, dial, RealDisk.random, clock, 0.0, list, lambda: None)
         try:
             is_taken: bool = link.call("stop", seconds)
         finally:

@@ -13,6 +13,7 @@ from threading import Lock
 
 from fmq.errors import NotAllowed
 from fmq.wire.network import CONNECT_SECONDS
+from fmq.wire.processes import receive_at_once, send_at_once
 
 RECEIVE_BYTES = 1 << 18
 
@@ -95,7 +96,7 @@ class TlsWire:
             sent = 0
             if not self._rest:
                 with suppress(BlockingIOError):
-                    sent = self._socket.send(encrypted, socket.MSG_DONTWAIT)
+                    sent = send_at_once(self._socket, encrypted)
             self._rest = encrypted[sent:]
             return not self._rest
 
@@ -104,7 +105,7 @@ class TlsWire:
         found: list[bytes] = []
         while True:
             try:
-                data = self._socket.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+                data = receive_at_once(self._socket, RECEIVE_BYTES)
             except BlockingIOError:
                 return b"".join(found) or None
             with self._lock:

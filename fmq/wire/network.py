@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_address
@@ -121,7 +122,7 @@ def read_token(path: str) -> bytes:
     Raises NotAllowed if others may read it, BadOption if it holds none.
     """
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
             found = os.fstat(file)
             text = os.read(file, 1024)
@@ -132,7 +133,8 @@ def read_token(path: str) -> bytes:
             f"{path}: the token cannot be read ({error.strerror}). Nothing was changed. Make one: "
             f"(umask 077; openssl rand -hex {TOKEN_BYTES} > {path})"
         ) from error
-    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    # Modes say nothing on Windows: there the folder of a user is closed to others.
+    if sys.platform != "win32" and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise NotAllowed(
             f"{path}: others than its owner may read or write this file, so it is no secret. "
             f"Nothing was changed. Make another token with mode 600: "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import stat
 import struct
@@ -29,6 +30,10 @@ FileId = tuple[int, int]  # device and inode
 # Processes that this one has started and that may still run. Kept, so that they are reaped.
 _started: list[Any] = []
 PEER = struct.Struct("3i")  # pid, uid and gid, as SO_PEERCRED returns them
+# On macOS: SOL_LOCAL, LOCAL_PEERCRED and the size of a xucred, which begins with version and uid.
+MACOS_PEER_OPTION = 0, 1, 76
+MACOS_PEER = struct.Struct("II")
+DONT_WAIT = getattr(socket, "MSG_DONTWAIT", None)  # not on Windows
 TIME = struct.Struct("ll")  # the seconds and microseconds of a timeout
 
 
@@ -46,7 +51,12 @@ def new_member() -> str:
 
 @contextmanager
 def _short(path: str, name: str) -> Iterator[str]:
-    """Yield a path for `name` in the directory `path` that is short enough for a socket."""
+    """Yield a path for `name` in the directory `path` that is short enough for a socket. On macOS
+    it is as long as it is.
+    """
+    if not hasattr(os, "O_PATH"):
+        yield os.path.join(path, name)
+        return
     folder = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{name}"
@@ -61,7 +71,7 @@ def listen_in(path: str) -> tuple[socket.socket, FileId]:
     It replaces a socket that a dead process has left. Only the holder of the directory's lock may
     call this.
     """
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(path, SOCKET_NEW) as new, _short(path, SOCKET) as name:
             with suppress(FileNotFoundError):
@@ -108,7 +118,7 @@ def connect_to(path: str, socket_name: str = SOCKET, silence: float | None = Non
 
     With `silence`, the socket becomes `impatient`.
     """
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if silence is not None:
             impatient(made, silence)
@@ -125,7 +135,30 @@ def impatient(made: socket.socket, silence: float) -> None:
     sent for twice as many. The kernel counts them, so calls that are in time cost nothing more.
     """
     for option, seconds in ((socket.SO_RCVTIMEO, silence), (socket.SO_SNDTIMEO, 2 * silence)):
+        if sys.platform == "win32":  # it counts milliseconds, and the error is a TimeoutError
+            made.setsockopt(socket.SOL_SOCKET, option, int(seconds * 1000))
+            continue
         made.setsockopt(socket.SOL_SOCKET, option, TIME.pack(*divmod(int(seconds * 1e6), 10**6)))
+
+
+def send_at_once(made: socket.socket, data: Any) -> int:
+    """Send what can be sent without waiting, and return how many bytes that were. Raises
+    BlockingIOError if none can be.
+    """
+    if DONT_WAIT is not None:
+        return made.send(data, DONT_WAIT)
+    if not select.select([], [made], [], 0)[1]:
+        raise BlockingIOError
+    return made.send(data)
+
+
+def receive_at_once(made: socket.socket, size: int) -> bytes:
+    """Return up to `size` bytes that have arrived. Raises BlockingIOError if none have."""
+    if DONT_WAIT is not None:
+        return made.recv(size, DONT_WAIT)
+    if not select.select([made], [], [], 0)[0]:
+        raise BlockingIOError
+    return made.recv(size)
 
 
 def forget_socket(made: socket.socket) -> None:
@@ -136,6 +169,9 @@ def forget_socket(made: socket.socket) -> None:
 
 def peer_uid(made: socket.socket) -> int:
     """Return the user id at the other end of a Unix socket."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        _, uid = MACOS_PEER.unpack_from(made.getsockopt(*MACOS_PEER_OPTION))
+        return int(uid)
     _, uid, _ = PEER.unpack(made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
     return int(uid)
 
