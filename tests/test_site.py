@@ -28,8 +28,8 @@ def test_each_page_of_the_documents_is_on_the_site() -> None:
 
 
 def test_each_link_leads_to_a_page_of_the_site() -> None:
-    """A link to a file of the source becomes plain text, and one to a picture stays."""
-    files = {Path("decisions.md"), *PICTURES, *PLACES.values()}
+    """A link to a file of the source becomes plain text, but one to an example."""
+    files = {Path("decisions.md"), Path("examples.md"), *PICTURES, *PLACES.values()}
     missing = []
     for page, place in PLACES.items():
         prose = CODE.sub("code", on_the_site(page, PLACES))

@@ -47,6 +47,8 @@ PLACES = {
     "benchmarks/price.md": "price.md",
 }
 PICTURES = (".svg", ".png")
+EXAMPLES = ROOT / "examples"
+LANGUAGES = {".py": "python", ".yml": "yaml", ".json": "json"}
 REFERENCE = (
     *("fmq", "fmq.aio", "fmq.bind", "fmq.bind.sqlalchemy", "fmq.compat", "fmq.filters"),
     *("fmq.relay", "fmq.testing"),
@@ -115,6 +117,8 @@ def on_the_site(page: Path, places: dict[Path, Path]) -> str:
         file = (page.parent / path).resolve()
         if file == ROOT / "docs" / "decisions":
             place = Path("decisions.md")
+        elif file == EXAMPLES or EXAMPLES in file.parents:
+            place, anchor = Path("examples.md"), anchor_of(file)
         elif file in places:
             place = places[file]
         elif file.suffix in PICTURES:
@@ -148,6 +152,28 @@ def decisions() -> str:
         title = page.read_text().splitlines()[0].lstrip("# ")
         listed.append(f"- [{page.name[:4]}](decisions/{page.name}) {title}")
     return "\n".join(listed) + "\n"
+
+
+def examples() -> str:
+    """Return a page with all examples, each with its whole text."""
+    said = [
+        "# Examples",
+        "Programs and files to run, and to change: `python FILE` in a new directory.",
+    ]
+    for file in sorted(EXAMPLES.rglob("*.*")):
+        if file.suffix in LANGUAGES:
+            name = file.relative_to(EXAMPLES)
+            said += [
+                f"## {name}",
+                f"``` {LANGUAGES[file.suffix]}\n{file.read_text().rstrip()}\n```",
+            ]
+    return "\n\n".join(said) + "\n"
+
+
+def anchor_of(example: Path) -> str:
+    """Return the anchor of an example, as the site makes it of its heading."""
+    name = "" if example == EXAMPLES else str(example.relative_to(EXAMPLES))
+    return re.sub(r"[^\w-]", "", name)
 
 
 def reference(name: str) -> str:
@@ -239,6 +265,7 @@ def write_pages() -> None:
         if picture.suffix in PICTURES:
             shutil.copy(picture, PAGES)
     (PAGES / "decisions.md").write_text(decisions())
+    (PAGES / "examples.md").write_text(examples())
     for name in REFERENCE:
         (PAGES / f"{name}.md").write_text(reference(name))
     settings = {"pages": PAGES.name, "site": SITE.name, "root": ROOT, "nav": navigation(places)}

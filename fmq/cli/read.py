@@ -21,7 +21,9 @@ from fmq.cli.codes import ERROR, FINE
 from fmq.cli.messages import WHOLE, columns_of, place_of, row_of
 from fmq.cli.output import Output, note
 from fmq.cli.place import reading
+from fmq.cli.tx import note_what_is_not_shown
 from fmq.findings.body_values import codec_of
+from fmq.store.bytes.kinds import Run
 
 AT_ONCE = 1000  # messages that one read asks for
 WAIT_SECONDS = 0.5  # seconds to wait in one queue before the others are looked at
@@ -64,10 +66,14 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
                 "--no-follow", dest="follows", action="store_false", help="end with those there"
             )
         else:
-            parser.add_argument(
+            end = parser.add_mutually_exclusive_group()
+            end.add_argument(
+                "--until", type=place, metavar="WHERE", help="only those before an offset or a time"
+            )
+            end.add_argument(
                 "-f", "--follow", dest="follows", action="store_true", help="and those that come"
             )
-        parser.set_defaults(run=run)
+        parser.set_defaults(run=run, until=None)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -93,6 +99,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         else:
             rows = (None if message is None else row_of(message, codec) for message in found)
             output.rows("message", columns_of(codec), rows, empty="no such messages")
+        note_what_is_not_shown(args.dir, engine, Run)
     return FINE
 
 
@@ -123,10 +130,14 @@ def _messages(engine: Engine, queues: list[QueueInfo], args: argparse.Namespace)
     """Yield the messages of the queues, and with `--follow` also the messages that are sent
     later.
     """
-    starts = [_start_of(engine, queue, args.start) for queue in queues]
     parts = [
-        _stretch(engine, queue, start, queue.next)
-        for queue, start in zip(queues, starts, strict=True)
+        _stretch(
+            engine,
+            queue,
+            _offset_of(engine, queue, args.start),
+            queue.next if args.until is None else _offset_of(engine, queue, args.until),
+        )
+        for queue in queues
     ]
     in_order = merge(*parts, key=_position)
     is_last = isinstance(args.start, int) and args.start < 0
@@ -135,10 +146,11 @@ def _messages(engine: Engine, queues: list[QueueInfo], args: argparse.Namespace)
         yield from _following(engine, args.topic, {queue.queue: queue.next for queue in queues})
 
 
-def _start_of(engine: Engine, queue: QueueInfo, where: int | datetime) -> int:
+def _offset_of(engine: Engine, queue: QueueInfo, where: int | datetime) -> int:
+    """Return the offset that the argument of --from or --until names."""
     if isinstance(where, datetime):
         return engine.offset_at(queue.topic, queue.queue, where)
-    return max(where if where >= 0 else queue.next + where, queue.first)
+    return max(min(where, queue.next) if where >= 0 else queue.next + where, queue.first)
 
 
 def _stretch(engine: Engine, queue: QueueInfo, start: int, end: int) -> Iterator[fmq.Message]:

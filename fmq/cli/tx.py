@@ -25,7 +25,7 @@ from fmq.findings.prepared import prepared_messages
 from fmq.findings.text import counted, duration, exact, plain, size, span
 from fmq.findings.visit import visit
 from fmq.recovery.walk import Walk
-from fmq.store.bytes.kinds import Prepare
+from fmq.store.bytes.kinds import Prepare, Run
 
 MESSAGES_SHOWN = 20
 LOOK_SECONDS = 0.05  # between two looks for an answer
@@ -110,7 +110,8 @@ def run_ask(args: argparse.Namespace, output: Output) -> int:
     if engine is None:
         note(
             f"no process serves {args.dir}, so there is no checker to ask. Open it in the program "
-            "that has the checker, or decide by `fmq tx decide`. Nothing was changed."
+            "that has the checker, or let `fmq serve DIR --resolve PRODUCER=sqlite:///shop.db` ask "
+            "its producer's database, or decide by `fmq tx decide`. Nothing was changed."
         )
         return ERROR
     with engine:
@@ -159,20 +160,27 @@ def run_decide(args: argparse.Namespace, output: Output) -> int:
     return FINE
 
 
-def note_what_is_not_shown(path: str, engine: fmq.ReadOnlyEngine | fmq.RemoteEngine) -> None:
-    """Print notes about appends beyond what is proven durable. If there is damage, print none: the
-    engine has raised it before. A process that serves the directory knows all appends.
+def note_what_is_not_shown(
+    path: str,
+    engine: fmq.ReadOnlyEngine | fmq.RemoteEngine,
+    kind: type[Prepare] | type[Run] = Prepare,
+) -> None:
+    """Print a note about prepared transactions, or runs of messages, beyond what is proven durable.
+
+    If there is damage, print none: the engine has raised it before. A process that serves the
+    directory knows all appends.
     """
     if isinstance(engine, fmq.RemoteEngine):
         return
     with visit(path) as directory:
         walk = Walk(directory, engine.visible_to)
-        behind = sum(isinstance(record, Prepare) for append in walk for record in append)
+        behind = sum(isinstance(record, kind) for append in walk for record in append)
     if behind:
+        what = "prepared transaction" if kind is Prepare else "append"
         note(
-            f"{counted(behind, 'prepared transaction')} behind position {engine.visible_to} not "
-            "shown, as it may not be durable yet: the engine that has the directory open, or "
-            "whoever opens it for writing next, settles that."
+            f"{counted(behind, what)} behind position {engine.visible_to} not shown, as it may not "
+            "be durable yet: the engine that has the directory open, or whoever opens it for "
+            "writing next, settles that."
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import fmq
 from fmq.cli.backup import told
 from fmq.cli.codes import FINE, PROBLEM
-from fmq.cli.output import Column, Output
+from fmq.cli.output import Column, Output, note
 from fmq.findings.text import exact, size
 
 
@@ -34,6 +34,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
     verdict = "sound" if report.ok else "not sound"
     output.facts("report", {"ok": report.ok, **facts}, REPORT, title=f"{args.dir}: {verdict}")
     if report.ok:
+        if args.sealed and not report.segments:
+            note(
+                "nothing was checked, as no segment is full yet. `fmq backup`, and `fmq verify` of "
+                "the backup, check all of it beside the engine"
+            )
         return FINE
     rows = (
         {"file": problem.file, "position": problem.position, "reason": problem.what}

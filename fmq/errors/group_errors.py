@@ -14,7 +14,7 @@ class UnknownDeadLetter(UsageError):
     def __init__(self, group: str, number: int) -> None:
         super().__init__(
             f"the group {group!r} has no dead letter {number}: there was none, or it was replayed "
-            "or purged. Nothing was changed; list() says which there are."
+            "or purged. Nothing was changed; `fmq dead list`, or list(), says which there are."
         )
         self.group = group
         self.number = number
@@ -60,8 +60,8 @@ class UnknownTopic(UsageError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(
-            f"there is no topic {topic!r}. Nothing was changed; its first message makes it, or "
-            "engine.create_topic(...) does."
+            f"there is no topic {topic!r}. Nothing was changed; `fmq topics` lists those that are "
+            "there. Its first message makes a topic, or engine.create_topic(...) does."
         )
         self.topic = topic
 

@@ -98,6 +98,7 @@ class AlreadyDecided(TransactionError):
             f"transaction {outcome.tx_id!r} was {outcome.state}"
             f"{f' at {as_text(at)}' if at else ''}"
             f"{f' by {by}' if by else ''}{which}; the first durable decision stands and nothing "
-            "was changed. Have your own side follow it: `error.outcome` has what was decided."
+            "was changed. Have your own side follow it: `fmq tx show` or `error.outcome` has what "
+            "was decided."
         )
         self.outcome = outcome

@@ -23,8 +23,9 @@ def refused(where: str, seconds: float, error: OSError) -> NotServed:
 def not_served(where: str, seconds: float, error: OSError) -> NotServed:
     """Return the error for `seconds` without an engine process."""
     return NotServed(
-        f"{no_answer(where, seconds, error)}. Nothing was changed by this call. Look at SERVER.log "
-        "in the directory, or start the process yourself: fmq serve DIRECTORY."
+        f"{no_answer(where, seconds, error)}. Nothing was changed by this call. If a client "
+        f"started the process, SERVER.log in the directory says more. Start it yourself: fmq serve "
+        f"{where}"
     )
 
 

@@ -109,6 +109,20 @@ def test_a_database_that_does_not_answer_about_the_undecided_is_reported(
     assert "cannot be asked: " in said[0] and "cannot be reached: " in said[1]
 
 
+def test_undecided_transactions_that_no_database_of_resolve_is_for_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So a producer that is misspelt in `resolve` does not go unnoticed."""
+    with opened(tmp_path, background=False) as engine:
+        leave_prepared(engine, "order-1")
+    for producer, n in (("chop", 1), (PRODUCER, 0)):
+        caplog.clear()
+        address = f"sqlite:///{tmp_path}/shop.db"
+        with opened(tmp_path, background=False, resolve={producer: address}):
+            said = [each.getMessage() for each in caplog.records if each.name == "fmq.bind"]
+        assert sum("of other producers" in line and repr(PRODUCER) in line for line in said) == n
+
+
 def test_trouble_goes_away_when_the_database_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

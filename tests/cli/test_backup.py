@@ -19,6 +19,19 @@ def test_a_backup_is_made_beside_an_engine_and_restored(shop: Path, tmp_path: Pa
     assert fmq_json("verify", again).of("report")[0]["messages"] == 5
 
 
+def test_a_restore_says_when_its_last_messages_are_shown(shop: Path, tmp_path: Path) -> None:
+    with fmq.open(shop, background=False) as engine:
+        engine.send("orders", b"last")
+        fmq.backup(shop, tmp_path / "backup")
+    said = fmq_json("restore", tmp_path / "backup", tmp_path / "again")
+    assert "fmq.open(" in said.error
+    before = fmq_json("read", tmp_path / "again", "orders")
+    assert "1 append behind position" in before.error
+    fmq.open(tmp_path / "again", background=False).close()
+    after = fmq_json("read", tmp_path / "again", "orders")
+    assert (len(after.lines), after.error) == (len(before.lines) + 1, "")
+
+
 def test_damage_is_listed_and_the_exit_code_is_1(segments: Path, tmp_path: Path) -> None:
     second = sorted(segments.glob("*.seg"))[1]
     data = bytearray(second.read_bytes())

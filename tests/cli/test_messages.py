@@ -213,6 +213,16 @@ def test_reading_begins_at_an_offset_a_time_or_so_many_before_the_end(path: Path
     assert bodies(fmq_json("tail", path, "wide", "--no-follow")) == ["0", "1", "2", "3"]
 
 
+def test_reading_ends_before_an_offset_or_a_time(path: Path) -> None:
+    """Each queue ends there."""
+    assert bodies(fmq_json("read", path, "wide", "--until", 1)) == ["0", "1"]
+    assert bodies(fmq_json("read", path, "wide", "--until", 9)) == ["0", "1", "2", "3"]
+    time = fmq_json("read", path, "wide").lines[2]["time"]
+    assert bodies(fmq_json("read", path, "wide", "--until", time)) == ["0", "1"]
+    assert bodies(fmq_json("read", path, "wide", "--from", time, "--until", time)) == []
+    assert fmq_process("read", path, "wide", "--until", 1, "--follow").returncode == 2
+
+
 def test_only_messages_that_are_asked_for_are_shown(path: Path) -> None:
     with fmq.open(path, background=False) as engine:
         engine.send("wide", b"5", tag="new", headers={"amount": "7"}, queue=0)

@@ -19,6 +19,7 @@ from tests.cli.command import fmq_json, fmq_piped
         ("group lst shop", "did you mean `fmq group list`?"),
         ("dlq reply shop", "did you mean `fmq dead replay`?"),
         ("xyzzy", "--help lists them all"),
+        ("consume shop orders", "engine.consumer(...)"),
     ],
 )
 def test_a_verb_that_is_nearly_right_is_answered_by_the_right_one(

@@ -53,6 +53,12 @@ def test_sealed_segments_are_verified_beside_an_engine(segments: Path) -> None:
         assert first.name in {line["file"] for line in said.of("problem")}
 
 
+def test_a_check_of_sealed_segments_says_if_there_was_none(shop: Path) -> None:
+    with fmq.open(shop, background=False):
+        said = fmq_json("verify", shop, "--sealed")
+    assert said.code == 0 and "nothing was checked" in said.error
+
+
 @pytest.mark.parametrize(("tool", "what"), [("dump.py", "record"), ("verify.py", "report")])
 def test_the_scripts_in_tools_run_the_commands_of_the_same_name(
     shop: Path, tool: str, what: str
