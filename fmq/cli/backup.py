@@ -53,7 +53,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=position_or_moment,
         metavar="POSITION|TIME",
         help="only what was there then: a position in the journal, or a time such as "
-        "2026-01-31T12:00:00+00:00",
+        "2026-01-31T12:00:00, which is in UTC",
     )
     parser.set_defaults(run=run_restore)
 

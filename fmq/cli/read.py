@@ -49,7 +49,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
             type=place,
             default=start,
             metavar="WHERE",
-            help="an offset, a time, or -N for the last N messages; by default "
+            help="an offset, a time (in UTC without a zone), or -N for the last N; by default "
             + ("the first message" if start == 0 else f"{start}"),
         )
         parser.add_argument("--limit", type=count, metavar="N", help="stop after so many")
@@ -68,7 +68,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         else:
             end = parser.add_mutually_exclusive_group()
             end.add_argument(
-                "--until", type=place, metavar="WHERE", help="only those before an offset or a time"
+                "--until", type=place, metavar="WHERE", help="only those before an offset or time"
             )
             end.add_argument(
                 "-f", "--follow", dest="follows", action="store_true", help="and those that come"

@@ -35,7 +35,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         description=__doc__,
     )
     parser.add_argument("dir", metavar="DIR")
-    parser.add_argument("--bytes", action="store_true", help="count the bytes of each, too")
+    parser.add_argument("--bytes", action="store_true", help="and the bytes of its records")
     parser.set_defaults(run=run)
 
 

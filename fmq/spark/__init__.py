@@ -9,7 +9,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"{error.name} is not installed, and reading with Spark needs it: "
-        "`pip install '.[spark]'` in a checkout of fmq. Nothing else of fmq does."
+        "`pip install '.[spark]'` in a checkout of fmq. fmq.table and `fmq export` need no Spark."
     ) from error
 
 from fmq.spark.java import NoJava, require_java
