@@ -54,6 +54,8 @@ EXTRAS = {
     "redis": "redis",
     "rabbitmq": "rstream",
     "s3": "boto3",
+    "azure": "obstore",
+    "gcs": "obstore",
     "otel": "opentelemetry.sdk",
     "dash": "uvicorn",
 }
