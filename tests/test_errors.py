@@ -164,7 +164,7 @@ def test_already_decided_says_to_follow_the_outcome() -> None:
     with opened(CrashDisk()) as engine:
         undecided(engine, "T")
         engine.decide("T", "commit")
-        with pytest.raises(AlreadyDecided, match=r"follow it: `fmq tx show` or `error\.outcome`") as e:
+        with pytest.raises(AlreadyDecided, match=r"`fmq tx show` or `error\.outcome`") as e:
             engine.decide("T", "rollback")
         assert e.value.outcome.state == "committed"
 
