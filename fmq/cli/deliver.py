@@ -64,6 +64,14 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         metavar="N",
         help="messages in a commit; 100000 by default. An append is never cut",
     )
+    parser.add_argument(
+        "--roll-after",
+        type=seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="let fewer messages wait so long for others, for larger files; by default they "
+        "do not wait",
+    )
     parser.add_argument("--once", action="store_true", help="end when all is there that is now")
     parser.add_argument(
         "--on-gap",
@@ -103,6 +111,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             columns=columns,
             every=args.every,
             rows=args.rows,
+            roll_after=args.roll_after,
             on_gap=args.on_gap,
             progress=told,
         )

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from threading import Event
+from time import monotonic
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -71,25 +72,34 @@ class LakeDelivery:
         columns: Sequence[str] | None = None,
         every: float = EVERY_SECONDS,
         rows: int = ROWS,
+        roll_after: float = 0.0,
         on_gap: Literal["fail", "skip"] = "fail",
         progress: Callable[[LakeCommit], None] | None = None,
         empty_bytes: int = EMPTY_BYTES,
         pause: float = PAUSE_SECONDS,
+        now: Callable[[], float] = monotonic,
     ) -> None:
-        """A commit takes about `rows` messages, never a part of an append. When all is delivered,
-        the next look is `every` seconds later. Parts of journals without rows are committed once
+        """A commit takes about `rows` messages, never a part of an append. If there are fewer, they
+        wait for others, at most `roll_after` seconds. When all is delivered, the next look is
+        `every` seconds later. Parts of journals without rows are committed once
         they have `empty_bytes`. After a refused commit of a table whose position has not moved, the
         loop waits for `pause` seconds, longer each time.
         """
         check_choice("value of on_gap", on_gap, ON_GAP)
-        if rows < 1 or every <= 0:
-            raise BadOption(f"rows={rows}, every={every}: both must be more than 0.")
+        if rows < 1 or every <= 0 or roll_after < 0:
+            raise BadOption(
+                f"rows={rows}, every={every}, roll_after={roll_after}: the first two must be more "
+                "than 0, and none less."
+            )
         self._paths = [paths] if isinstance(paths, str) else list(paths)
         self._table = table
         self._view = view
         self._schema = schema_for(view, columns)
         self._every = every
         self._rows_max = rows
+        self._roll_after = roll_after
+        self._now = now
+        self._roll_at: float | None = None
         self._skip_gaps = on_gap == "skip"
         self._progress = progress
         self._empty_bytes = empty_bytes
@@ -126,7 +136,8 @@ class LakeDelivery:
                 if beyond is not None:
                     raise beyond
                 return
-            self._ends.wait(self._every)
+            # A batch that waits for more is not to wait much longer than it was asked to.
+            self._ends.wait(min(self._every, self._roll_after or self._every))
 
     def stop(self) -> None:
         """Let `run` return after the running batch. Any thread may call it."""
@@ -168,8 +179,17 @@ class LakeDelivery:
         # At the end of the journals a few bytes without rows are left for the next batch.
         if not left and batch.bytes < self._empty_bytes and not batch.has_rows():
             return False, beyond
+        if not left and until is None and self._may_grow():
+            return False, beyond
         self._commit(batch, behind)
+        self._roll_at = None
         return left > 0, beyond
+
+    def _may_grow(self) -> bool:
+        """Return whether a batch that is not full waits for more."""
+        if self._roll_at is None:
+            self._roll_at = self._now() + self._roll_after
+        return self._now() < self._roll_at
 
     def _commit(self, batch: LakeBatch, behind: int) -> None:
         try:
@@ -245,6 +265,7 @@ def deliver(
     columns: Sequence[str] | None = None,
     every: float = EVERY_SECONDS,
     rows: int = ROWS,
+    roll_after: float = 0.0,
     once: bool = False,
     on_gap: Literal["fail", "skip"] = "fail",
     options: Mapping[str, str] | None = None,
@@ -265,6 +286,7 @@ def deliver(
             columns=columns,
             every=every,
             rows=rows,
+            roll_after=roll_after,
             on_gap=on_gap,
             progress=progress,
         )

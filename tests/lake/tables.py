@@ -31,7 +31,7 @@ def content(url: str, to: str, options: dict[str, str] | None = None) -> pa.Tabl
 
         return DeltaTable(url, storage_options=options).to_pyarrow_table()
     if to == "iceberg":
-        with _iceberg(url) as table:
+        with iceberg(url) as table:
             return table.scan().to_arrow()
     files = sorted(glob.glob(f"{url}/*.parquet"))
     return pa.concat_tables([pyarrow.parquet.read_table(file) for file in files])
@@ -105,7 +105,7 @@ def rewrite(url: str, to: str, change: Callable[[pa.Table], pa.Table]) -> pa.Tab
 
         write_deltalake(url, rows, mode="overwrite")
     elif to == "iceberg":
-        with _iceberg(url) as table:
+        with iceberg(url) as table:
             table.overwrite(rows)
     else:
         first, *others = sorted(glob.glob(f"{url}/*.parquet"))
@@ -124,7 +124,7 @@ def move_position(url: str, to: str, store: str, position: int) -> None:
         nothing = content(url, to).slice(0, 0)
         write_deltalake(url, nothing, mode="append", commit_properties=how)
     elif to == "iceberg":
-        with _iceberg(url) as table, table.transaction() as step:
+        with iceberg(url) as table, table.transaction() as step:
             step.set_properties({f"fmq.position.{store}": str(position)})
     else:
         newest = max(glob.glob(f"{url}/{store}-*.parquet"))
@@ -134,9 +134,15 @@ def move_position(url: str, to: str, store: str, position: int) -> None:
 
 
 @contextmanager
-def _iceberg(url: str) -> Iterator[Any]:
+def iceberg(url: str) -> Iterator[Any]:
+    """Open a table as its own library does."""
+    from pyiceberg.catalog import load_catalog
     from pyiceberg.catalog.sql import SqlCatalog
 
     where, _, name = url.rpartition("/")
+    if where.startswith("catalog://"):
+        with closing(load_catalog(where.removeprefix("catalog://"))) as catalog:
+            yield catalog.load_table(name)
+        return
     with closing(SqlCatalog("fmq", uri=f"sqlite:///{where}/catalog.db")) as catalog:
         yield catalog.load_table(name)

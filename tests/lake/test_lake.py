@@ -18,7 +18,14 @@ import fmq.table
 from fmq.lake import LakeBatch, LakeDelivery, TableMoved, table_at
 from fmq.lake.lake_delivery import schema_for
 from tests.lake.conftest import SMALL, add_to
-from tests.lake.tables import EXACT, content, deliver_meddled, differences, url_of
+from tests.lake.tables import (
+    EXACT,
+    MeddledTable,
+    content,
+    deliver_meddled,
+    differences,
+    url_of,
+)
 
 
 def once(path: Any, url: str, to: Any, **how: Any) -> fmq.lake.LakeStats:
@@ -396,3 +403,33 @@ def test_a_table_that_refuses_for_ever_ends_a_delivery(shop: Path) -> None:
     with pytest.raises(TableMoved):
         LakeDelivery(str(shop), table, pause=0).run(once=True)
     assert table.looks == 21
+
+
+def test_few_messages_wait_for_others_so_long_as_was_asked(shop: Path, tmp_path: Path) -> None:
+    """What comes meanwhile is in the same commit. A full batch does not wait."""
+    url, looks = url_of(tmp_path, "parquet"), list[int]()
+
+    class Table(MeddledTable):
+        def positions(self, stores: Iterable[str]) -> dict[str, int]:
+            looks.append(10 * len(looks))  # ten seconds for each look
+            if len(looks) == 3:
+                add_to(shop, 1)
+            return super().positions(stores)
+
+    def run(rows: int) -> fmq.lake.LakeStats:
+        with closing(Table(table_at(url, "parquet", schema_for("messages")), lambda: None)) as it:
+            delivery = LakeDelivery(
+                *(str(shop), it),
+                rows=rows,
+                every=0.001,
+                roll_after=25,
+                now=lambda: looks[-1],
+                progress=lambda _: delivery.stop(),
+            )
+            delivery.run()
+        return delivery.stats()
+
+    assert run(100).commits == len(looks) == 1
+    looks.clear()
+    assert (run(10_000).commits, looks[-1]) == (1, 30)
+    assert differences(shop, url, "parquet") == EXACT
