@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -64,12 +65,15 @@ def warmest(lake: Path) -> list[tuple[Any, ...]]:
         FROM messages WHERE topic = 'cleaned' GROUP BY device ORDER BY device
     """
     try:
-        import duckdb
+        duckdb: Any = import_module("duckdb")
     except ImportError:
         found = deltalake.QueryBuilder().register("messages", table).execute(query).read_all()
         return [tuple(row.values()) for row in pa.table(found).to_pylist()]
     query = query.replace("CAST(body AS varchar)", "decode(body)")
-    return duckdb.from_arrow(table.to_pyarrow_table()).query("messages", query).fetchall()
+    answer: list[tuple[Any, ...]] = (
+        duckdb.from_arrow(table.to_pyarrow_table()).query("messages", query).fetchall()
+    )
+    return answer
 
 
 def main(folder: Path, spark: Any) -> None:
