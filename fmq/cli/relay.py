@@ -46,7 +46,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         required=True,
         metavar="ADDRESS",
         help="kafka://host:9092, nats://host:4222, rabbitmq-stream://host, redis://host:6379 or "
-        "postgresql://host/shop; https://host/path and amqp://host may get a message twice",
+        "postgresql://host/shop; https://host/path, amqp://host and rocketmq://host:8081 may get a "
+        "message twice",
     )
     parser.add_argument(
         "--topics", required=True, type=text, metavar="NAMES", help="with commas between them"

@@ -20,6 +20,8 @@ REDIS = "redis://", "rediss://", "unix://"
 RABBITMQ = "rabbitmq-stream://"
 AMQP = "amqp://", "amqps://"
 HTTP = "http://", "https://"
+PACKAGES = "fmq.targets"
+"""The entry points of packages with targets, by the scheme of their addresses."""
 SECRET = "FMQ_RELAY_SECRET"
 """The environment variable with the secret that signs what a web service gets."""
 
@@ -37,8 +39,8 @@ def target_at(
 ) -> RelayTarget:
     """Return the target at `address` for the relay `name`. With `create`, make there what topics
     with so many `queues` need. `by_key` is for Kafka alone, and `tries` for a web service. `shape`
-    says what messages become there. A web service and queues of RabbitMQ need the `engine`, which
-    keeps their place.
+    says what messages become there. A web service, queues of RabbitMQ and RocketMQ need the
+    `engine`, which keeps their place.
 
     Raises BadOption for an address of nothing that is known, and ExtraMissing.
     """
@@ -97,10 +99,22 @@ def target_at(
 
         secret = os.environ.get(SECRET, "").encode()
         return HttpTarget(engine, address, name, secret=secret, tries=tries, **shape)
+    from importlib.metadata import entry_points  # imported here: it is slow, and few need it
+
+    scheme = address.partition("://")[0]
+    for found in entry_points(group=PACKAGES, name=scheme):
+        made: RelayTarget = found.load()(engine, address, name, **shape)
+        return made
+    if scheme in ("rocketmq", "rocketmqs"):
+        raise BadOption(
+            "a relay into RocketMQ needs the package fmq-rocketmq, which is not installed here: "
+            "pip install fmq-rocketmq. Nothing was changed."
+        )
     raise BadOption(
         f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT, redis://HOST:PORT, "
-        "rabbitmq-stream://HOST, amqp://HOST, postgresql://HOST/DATABASE or https://HOST/PATH. "
-        "Other systems need a class of four methods, see docs/relay.md. Nothing was changed."
+        "rabbitmq-stream://HOST, amqp://HOST, postgresql://HOST/DATABASE, https://HOST/PATH or "
+        "rocketmq://HOST:PORT. Other systems need a class of four methods, see docs/relay.md. "
+        "Nothing was changed."
     )
 
 

@@ -41,6 +41,12 @@ def check_signature(keys: Mapping[str, str], metadata: Mapping[str, str]) -> Non
         )
 
 
+def authorization(key: str, secret: str, date: str) -> str:
+    """Return what a client says in `authorization` for a request of this date."""
+    said = f"Credential={key}, SignedHeaders=x-mq-date-time, Signature={_signature(secret, date)}"
+    return f"{ALGORITHM} {said}"
+
+
 def _signature(secret: str, date: str) -> str:
     return hmac.digest(secret.encode(), date.encode(), "sha1").hex()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import grpc
 
 import fmq
 from fmq_rocketmq import protocol
+from fmq_rocketmq.access import authorization
 from fmq_rocketmq.protocol import Code, FilterType, MessageType, Resource, TransactionResolution
 from fmq_rocketmq.server import Server, serve
 
@@ -77,9 +77,7 @@ class Caller:
         date = "20260101T000000Z"
         self.metadata = [("x-mq-client-id", client), ("x-mq-date-time", date)]
         if key is not None:
-            made = hmac.digest(key[1].encode(), date.encode(), "sha1").hex()
-            said = f"Credential={key[0]}, SignedHeaders=x-mq-date-time, Signature={made}"
-            self.metadata.append(("authorization", f"MQv2-HMAC-SHA1 {said}"))
+            self.metadata.append(("authorization", authorization(*key, date)))
         self._calls = {each.name: each for each in protocol.calls()}
 
     def __enter__(self) -> Self:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Protocol
 
 from served import ROOT, Served
 
@@ -79,8 +80,18 @@ def node_client() -> list[str]:
 CLIENTS = {"python": python_client, "java": java_client, "node": node_client}
 
 
+class Killable(Protocol):
+    """A server that can be killed and started again."""
+
+    address: str
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 def seen_by(
-    command: list[str], server: Served, modes: tuple[str, ...] = ("all", "die", "heir")
+    command: list[str], server: Killable, modes: tuple[str, ...] = ("all", "die", "heir")
 ) -> dict[str, str]:
     """Run a program in its modes, with a kill -9 of the server before the last one. Return what it
     has seen in each scenario.
@@ -90,16 +101,21 @@ def seen_by(
         if mode == "heir":
             server.kill()
             server.start()
-        run = subprocess.run(
+        run = subprocess.Popen(
             [*command, server.address, mode],
-            check=False,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=RUN_SECONDS,
         )
-        lines += run.stdout.splitlines()
+        try:
+            said, errors = run.communicate(timeout=RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            said, errors = run.communicate()
+            errors += f" It has not ended in {RUN_SECONDS} s."
+        lines += said.splitlines()
         if run.returncode and mode != "die":
-            lines.append(f"{mode}: exit code {run.returncode}\t{run.stderr[-300:]}")
+            lines.append(f"{mode}: exit code {run.returncode}\t{errors[-300:]}")
     return dict(line.split("\t", 1) for line in lines if "\t" in line)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from fmq_rocketmq.pytest_plugin import rocketmq as rocketmq
+
+PACKAGE = Path(__file__).parent.parent.parent
+ROOT = PACKAGE.parent.parent
 
 MISSING = [
     each for each in ("grpc", "google.protobuf") if find_spec(each.partition(".")[0]) is None
@@ -33,3 +38,23 @@ def pytest_pycollect_makemodule(
         return None
     made: pytest.Module = SkippedModule.from_parent(parent, path=module_path)
     return made
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> str:
+    """Return a path for Python on which the package is as if it were installed."""
+    metadata = tmp_path / "site" / "fmq_rocketmq-0.1.0.dist-info"
+    metadata.mkdir(parents=True)
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    points = {
+        group: rows for group, rows in project["entry-points"].items() if group.startswith("fmq.")
+    }
+    (metadata / "entry_points.txt").write_text(
+        "".join(
+            f"[{group}]\n" + "".join(f"{name} = {what}\n" for name, what in rows.items())
+            for group, rows in points.items()
+        )
+    )
+    about = "Metadata-Version: 2.1\nName: fmq-rocketmq\nVersion: 0.1.0\n"
+    (metadata / "METADATA").write_text(about)
+    return os.pathsep.join(map(str, (tmp_path / "site", PACKAGE, ROOT)))

@@ -202,23 +202,12 @@ def test_a_close_ends_polls_and_streams_at_once(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
-def test_fmq_serve_opens_the_door(tmp_path: Path) -> None:
-    """Method: as if the package were installed, its metadata lies on the path of a new process."""
-    metadata = tmp_path / "site" / "fmq_rocketmq-0.1.0.dist-info"
-    metadata.mkdir(parents=True)
-    text = (PACKAGE / "pyproject.toml").read_text()
-    found = re.search(r'entry-points\."(fmq.doors)"\]\n(\w+) = "(.*)"', text)
-    assert found is not None
-    group, name, target = found.groups()
-    (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n")
-    about = "Metadata-Version: 2.1\nName: fmq-rocketmq\nVersion: 0.1.0\n"
-    (metadata / "METADATA").write_text(about)
-    path = os.pathsep.join(map(str, (tmp_path / "site", PACKAGE, ROOT)))
+def test_fmq_serve_opens_the_door(tmp_path: Path, installed: str) -> None:
     options = ("--rocketmq-options", json.dumps({"fifo_groups": ["g"]}))
     command = (sys.executable, "-m", "fmq", "serve", str(tmp_path / "d"))
     server = subprocess.Popen(
         [*command, "--rocketmq", "127.0.0.1:0", *options],
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": installed},
         stderr=subprocess.PIPE,
         text=True,
     )
