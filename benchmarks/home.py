@@ -1,9 +1,10 @@
 """What a send costs with a home, beside one without, in turn in each round.
 
-Run `python -m benchmarks.home`, or with `--home s3://bucket/empty` in your own storage. Bodies have
-100 bytes, and every send waits until it is durable. `create` is the bare storage: an entry's bytes
-under the next number, by one thread. A take-over opens an empty directory and reads one message.
-The address is used for entries of its own below it, which stay there.
+Run `python -m benchmarks.home`, with `--home s3://bucket/empty` in your own storage, or with
+`--server nats` in a server that is started for it. Bodies have 100 bytes, and every send waits
+until it is durable. `create` is the bare storage: an entry's bytes under the next number, by one
+thread. A take-over opens a directory, empty or one that has all, and ends when a message is sent.
+The address is used for homes of its own that begin with it, which stay there.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import fmq
 import fmq.aio
+from benchmarks.peers.programs import Folder
 from fmq.home.home_addresses import objects_at
+from tools.home_servers import KINDS
 
 BODY = b"h" * 100
-THREADS, COROUTINES = 64, 1000
+THREADS, COROUTINES, TURNS = 64, 1000, 5
 
 
 def rate_of(call: Callable[[], object], seconds: float, *, threads: int = 1) -> float:
@@ -64,59 +68,99 @@ def rate_of_coroutines(engine: fmq.Engine, seconds: float) -> float:
     return asyncio.run(send_all())
 
 
-def rates_of(path: Path, home: str | None, seconds: float) -> dict[str, float]:
-    """Return the rates of an engine at `path`, by the names of their rows."""
+def rates_of(path: Path, home: str | None, bare: str | None, seconds: float) -> dict[str, float]:
+    """Return the rates of an engine at `path`, by the names of their rows. With `bare` also of the
+    bare storage there, in turn with the lone send.
+    """
+    objects, number = None if bare is None else objects_at(bare), iter(range(1 << 40))
+
+    def create() -> None:
+        assert objects is not None, "it was asked for"
+        objects.create(f"slots/{next(number):020d}", bytes(280))
+
+    alone, creates = [], []
     with fmq.open(path, home=home) as engine:
-        found = {
-            "lone send": rate_of(lambda: engine.send("t", BODY), seconds),
-            f"{THREADS} threads": rate_of(lambda: engine.send("t", BODY), seconds, threads=THREADS),
-        }
+        for _ in range(TURNS):
+            alone.append(rate_of(lambda: engine.send("t", BODY), seconds / TURNS))
+            if objects is not None:
+                creates.append(rate_of(create, seconds / TURNS))
+        many = rate_of(lambda: engine.send("t", BODY), seconds, threads=THREADS)
+    found = {"lone send": statistics.mean(alone), f"{THREADS} threads": many}
     with fmq.open(path, home=home) as engine:
         found[f"{COROUTINES} coroutines"] = rate_of_coroutines(engine, seconds)
-        return found
+    if objects is not None:
+        objects.close()
+        found["create"] = statistics.mean(creates)
+    return found
 
 
 def take_over_seconds(path: Path, home: str) -> float:
     began = time.perf_counter()
     with fmq.open(path, home=home) as engine:
-        engine.read("t", limit=1)
+        engine.send("t", BODY)
         return time.perf_counter() - began
-
-
-def creates_of(address: str, seconds: float) -> float:
-    """Return how many entries a second the bare storage makes."""
-    objects, number = objects_at(address), iter(range(1 << 40))
-    rate = rate_of(lambda: objects.create(f"slots/{next(number):020d}", bytes(280)), seconds)
-    objects.close()
-    return rate
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--home", help="where the homes are made; a temporary directory if not said"
-    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--home", help="where homes are made; a temporary directory if not said")
+    where.add_argument("--server", choices=KINDS, help="a server that is started for it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
     asked = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors before")
-    rounds, creates, opened = [], [], []
-    with tempfile.TemporaryDirectory(dir=".") as folder:
+    with tempfile.TemporaryDirectory(dir=".") as folder, ExitStack() as ends:
         place = Path(folder).resolve()
-        for number in range(asked.rounds):
-            home = f"{asked.home or f'file://{place}'}/{secrets.token_hex(4)}"
-            without = rates_of(place / f"without-{number}", None, asked.seconds)
-            with_home = rates_of(place / f"with-{number}", home, asked.seconds)
-            rounds.append((without, with_home))
-            creates.append(creates_of(f"{home}-bare", asked.seconds))
-            opened.append(take_over_seconds(place / f"next-{number}", home))
+        at = asked.home or f"file://{place}/home"
+        if asked.server:
+            of_server = Folder("fmq-home-")
+            ends.callback(of_server.remove)
+            server = KINDS[asked.server](of_server.path)
+            ends.callback(server.end)
+
+        def home_of(name: str) -> str:
+            """Return the address of a new home."""
+            name = f"{name}-{secrets.token_hex(4)}"
+            return server.home(name) if asked.server else f"{at}-{name}"
+
+        measure(place, home_of, asked.rounds, asked.seconds)
+
+
+def measure(place: Path, home_of: Callable[[str], str], rounds: int, seconds: float) -> None:
+    """Measure so many rounds, and print the medians."""
+    ratios: dict[str, list[float]] = {}
+    rates: dict[str, list[tuple[float, float]]] = {}
+    creates, cold, warm = [], [], []
+    for number in range(rounds):
+        home = home_of("shop")
+        without = rates_of(place / f"without-{number}", None, None, seconds)
+        with_home = rates_of(place / f"with-{number}", home, home_of("bare"), seconds)
+        bare = with_home.pop("create")
+        creates.append(bare)
+        cold.append(take_over_seconds(place / f"next-{number}", home))
+        warm.append(take_over_seconds(place / f"next-{number}", home))
+        for name, far in with_home.items():
+            rates.setdefault(name, []).append((without[name], far))
+            ratios.setdefault(name, []).append(far / without[name])
+        alone, threads, coroutines = with_home.values()
+        for goal, value in (
+            ("a lone send, less a bare create, ms", 1000 / alone - 1000 / bare),
+            ("a lone send / a bare create", bare / alone),
+            (f"{THREADS} threads / {THREADS // 2} x bare creates a second",
+             threads / (THREADS // 2 * bare)),
+            (f"{COROUTINES} coroutines / without a home", coroutines / without["1000 coroutines"]),
+        ):  # fmt: skip
+            ratios.setdefault(goal, []).append(value)
     print(f"{'':18}{'without':>10}{'with a home':>14}{'ratio, median':>16}")
-    for name in rounds[0][0]:
-        local, far = (statistics.median(each[which][name] for each in rounds) for which in (0, 1))
-        ratio = statistics.median(after[name] / before[name] for before, after in rounds)
-        print(f"{name:18}{local:10,.0f}{far:14,.0f}{ratio:16.2f}")
+    for name, found in rates.items():
+        local, far = (statistics.median(each[which] for each in found) for which in (0, 1))
+        print(f"{name:18}{local:10,.0f}{far:14,.0f}{statistics.median(ratios.pop(name)):16.2f}")
     print(f"{'create':18}{'':10}{statistics.median(creates):14,.0f}")
-    print(f"a take-over with an empty directory: {statistics.median(opened):.2f} s")
+    for name, found in ratios.items():
+        print(f"{name}: {statistics.median(found):.2f}")
+    print(f"a take-over with an empty directory: {statistics.median(cold):.2f} s")
+    print(f"a take-over with a directory that has all: {statistics.median(warm):.2f} s")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import DuplicateTable, UniqueViolation
 
 from fmq.basics.clock import SystemClock
+from fmq.basics.own_process import here
 from fmq.home.objects import KeyTaken, NoAnswer
 
 SECONDS = 20  # how long an answer may take
@@ -59,6 +60,7 @@ class PostgresObjects:
         """`conninfo` is what libpq takes. With `make` the table is made if it is missing."""
         self.address = address
         self._home = home
+        self._process = here()
         self._idle: list[_HomeLink] = []
         self._makes = make
         # How often a call had no answer, and how many of these a later commit has proven.
@@ -111,8 +113,9 @@ class PostgresObjects:
             link.execute(REMOVE, (self._home, [*keys]))
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        if here() == self._process:  # in the child of a fork, connections are the parent's
+            while self._idle:
+                self._idle.pop().close()
 
     def _connected(self) -> _HomeLink:
         return _HomeLink.connect(**self._how, autocommit=True, prepare_threshold=None)

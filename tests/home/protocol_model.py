@@ -7,8 +7,8 @@ filled the newest OWN is its owner.
                                              answers; then each rule is taken out. A minute
 
 A step is one call to the home, or one look at it. So a pause, or the death of a machine, may come
-between any two. Nothing here is fmq's code, and fmq has no home yet: the model says which rules
-its code will have to follow.
+between any two. Nothing here is fmq's code: the model says which rules `fmq/home/home_log.py` has
+to follow. tests/home/test_rivals.py pauses that code in the same way.
 
     slots     number -> entry; each is filled once
     floors    number -> what was true before this slot; the largest number counts

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,10 +108,13 @@ def test_an_entry_that_is_on_no_standby_yet_is_no_answer(postgres: PostgresHome)
 def waiting_for_standby(postgres: PostgresHome) -> int:
     """Return the process of the server that waits for the standby, once there is one."""
     ask = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    while True:
+    ends = time.monotonic() + 15
+    while time.monotonic() < ends:
         with psycopg.connect(conninfo(postgres)) as connection:
             for (pid,) in connection.execute(ask):
                 return int(pid)
+    postgres.start_standby()  # so that nobody waits for ever
+    raise AssertionError("nobody waits for the standby")
 
 
 def stop_waiting(postgres: PostgresHome) -> None:
@@ -156,6 +161,23 @@ def test_threads_share_a_home(server: HomeServer) -> None:
         each.join()
     assert objects.names("pieces") == sorted(made)
     assert len(made) == 160
+    objects.close()
+
+
+def test_the_child_of_a_fork_leaves_the_connections_alone(postgres: PostgresHome) -> None:
+    objects = objects_at(postgres.home("forked"))
+    objects.create("slots/0", b"")
+    ask = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'INSERT INTO fmq_home%'"
+    with psycopg.connect(conninfo(postgres)) as connection:
+        before = connection.execute(ask).fetchall()
+    child = os.fork()
+    if not child:
+        objects.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    objects.create("slots/1", b"")
+    with psycopg.connect(conninfo(postgres)) as connection:
+        assert connection.execute(ask).fetchall() == before
     objects.close()
 
 
