@@ -61,9 +61,10 @@ def _fetch() -> str:
 class Broker:
     """One broker, with its data in `folder`."""
 
-    def __init__(self, folder: Path, **settings: object) -> None:
+    def __init__(self, folder: Path, *, starts: bool = True, **settings: object) -> None:
         self.folder = folder
         self.port, controller = _free_port(), _free_port()
+        self.controller = f"127.0.0.1:{controller}"
         values = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -89,12 +90,17 @@ class Broker:
             "broker.heartbeat.interval.ms": 300,
             **settings,
         }
-        text = "".join(f"{key}={value}\n" for key, value in values.items())
-        (folder / "properties").write_text(text)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.values = values
+        if starts:
+            self.format(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+            self.start()
+
+    def format(self, cluster: str) -> None:
+        """Make the directory of its data."""
+        text = "".join(f"{key}={value}\n" for key, value in self.values.items())
+        (self.folder / "properties").write_text(text)
         named = f"--cluster-id={cluster}"  # in one word, as the id may begin with a dash
         self._java("kafka.tools.StorageTool", "format", named, "-c").communicate()
-        self.start()
 
     @property
     def servers(self) -> str:
@@ -107,7 +113,15 @@ class Broker:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start it."""
         self.process = self._java("kafka.Kafka")
+
+    def wait(self) -> None:
+        """Wait until it answers."""
         ends = time.monotonic() + START_SECONDS
         while not self._answers():
             if time.monotonic() > ends or self.process.poll() is not None:
@@ -125,6 +139,40 @@ class Broker:
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
         self.process.send_signal(how)
         self.process.wait()
+
+
+class Brokers:
+    """Three brokers with replicas on each other: two have to have a message before it is acked."""
+
+    COUNT = 3
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes = []
+        for number in range(1, self.COUNT + 1):
+            at = folder / str(number)
+            at.mkdir()
+            self.nodes.append(Broker(at, starts=False, **{"node.id": number}))
+        voters = ",".join(f"{n}@{each.controller}" for n, each in enumerate(self.nodes, 1))
+        replicas = {
+            "controller.quorum.voters": voters,
+            "default.replication.factor": self.COUNT,
+            "min.insync.replicas": 2,
+            "offsets.topic.replication.factor": self.COUNT,
+            "transaction.state.log.replication.factor": self.COUNT,
+            "transaction.state.log.min.isr": 2,
+        }
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        for each in self.nodes:
+            each.values |= replicas
+            each.format(cluster)
+        for each in self.nodes:
+            each.launch()
+        for each in self.nodes:
+            each.wait()
+
+    @property
+    def servers(self) -> str:
+        return ",".join(each.servers for each in self.nodes)
 
 
 def _free_port() -> int:

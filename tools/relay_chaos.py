@@ -18,6 +18,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,15 @@ class Shown(NamedTuple):
     batch: str
 
 
+def connected(path: Path, retry_for: float) -> Any:
+    """Return a client of the engine: over tcp if the file `port` is beside its directory."""
+    port = path.with_name("port")
+    if not port.exists():
+        return fmq.connect(path, start=False, retry_for=retry_for)
+    address = f"tcp://127.0.0.1:{port.read_text()}"
+    return fmq.connect(address, token_file=f"{port}.token", retry_for=retry_for)
+
+
 # --- the processes that are killed ----------------------------------------------------------------
 
 
@@ -65,7 +75,7 @@ def write(path: str, seed: str, folder: str) -> None:
     """Send messages until the file `stop` is there. Note what was acknowledged."""
     random, topics = Random(int(seed)), [*TOPICS]
     number = 0
-    engine = fmq.connect(path, start=False, retry_for=60)
+    engine = connected(Path(path), 60)
     with engine, Path(folder, f"acked-{seed}").open("w") as acked:
         while not Path(folder, "stop").exists():
             time.sleep(random.expovariate(30))
@@ -119,7 +129,7 @@ def relay(path: str, address: str, seed: str, point: str) -> int:
             os.kill(os.getpid(), random.choice((signal.SIGKILL, signal.SIGSTOP)))
 
     prefix = "" if address.startswith("postgres") else PREFIX
-    with fmq.connect(path, start=False, retry_for=60) as engine:
+    with connected(Path(path), 60) as engine:
         target = Marked(target_at(address, NAME, TOPICS, prefix=prefix, engine=engine), hook)
         try:
             Relay(engine, target, topics=[*TOPICS], name=NAME, batch=BATCH).run()
@@ -140,6 +150,9 @@ class Kafka:
         self.broker = kafka.Broker(folder)
         self.address = f"kafka://{self.broker.servers}"
         self.start, self.stop = self.broker.start, self.broker.stop
+
+    def close(self) -> None:
+        self.broker.stop()
 
     def read(self) -> list[Shown]:
         from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -164,6 +177,30 @@ class Kafka:
                 left -= 1
         consumer.close()
         return found
+
+
+class KafkaOfThree(Kafka):
+    """Kafka with three brokers, of which one is killed at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        from tools import kafka
+
+        if missing := kafka.fetch():
+            raise SystemExit(missing)
+        self.broker: Any = kafka.Brokers(folder)
+        self.address = f"kafka://{self.broker.servers}"
+        self.killed = 0
+
+    def stop(self) -> None:
+        self.killed += 1
+        self.broker.nodes[self.killed % 3].stop()
+
+    def start(self) -> None:
+        self.broker.nodes[self.killed % 3].start()
+
+    def close(self) -> None:
+        for each in self.broker.nodes:
+            each.stop()
 
 
 class Nats:
@@ -323,6 +360,7 @@ class PostgreSQL:
 
 BROKERS: dict[str, Callable[[Path], Any]] = {
     "kafka": Kafka,
+    "kafka-of-three": KafkaOfThree,
     "nats": Nats,
     "postgresql": PostgreSQL,
     "rabbitmq": RabbitStream,
@@ -342,8 +380,15 @@ def _id(text: str) -> tuple[str, int, int]:
 class Run:
     """All processes of one run, and what has happened to them."""
 
-    def __init__(self, target: str, seed: int, folder: Path) -> None:
+    def __init__(self, target: str, seed: int, folder: Path, *, tcp: bool = False) -> None:
         self.random, self.folder, self.path = Random(seed), folder, folder / "store"
+        if tcp:
+            with socket.socket() as found:
+                found.bind(("127.0.0.1", 0))
+                (folder / "port").write_text(str(found.getsockname()[1]))
+            token = folder / "port.token"
+            token.touch(0o600)
+            token.write_text(os.urandom(32).hex())
         (folder / "broker").mkdir()
         folder.chmod(0o755)
         self.broker = BROKERS[target](folder / "broker")
@@ -379,6 +424,9 @@ class Run:
 
     def serve(self) -> None:
         line = [sys.executable, "-m", "fmq", "serve", str(self.path)]
+        port = self.path.with_name("port")
+        if port.exists():
+            line += ["--listen", f"127.0.0.1:{port.read_text()}", "--token-file", f"{port}.token"]
         with (self.folder / "serve.log").open("ab") as log:
             self.engine = subprocess.Popen(line, cwd=ROOT, stdout=log, stderr=log)
 
@@ -436,7 +484,7 @@ class Run:
             writer.wait(120)
         self.begin(0.0)
         last, ends = self.now, time.monotonic() + DRAIN_SECONDS
-        with fmq.connect(self.path, start=False, retry_for=30) as engine:
+        with connected(self.path, 30) as engine:
             while time.monotonic() < ends:
                 for each in self.relays:  # they stop once more, or are fenced
                     if is_stopped(each):
@@ -453,7 +501,7 @@ class Run:
             with suppress(ProcessLookupError):
                 each.kill()
             each.wait()
-        self.broker.stop()
+        getattr(self.broker, "close", self.broker.stop)()
 
 
 def is_stopped(process: subprocess.Popen[bytes]) -> bool:
@@ -471,7 +519,7 @@ def judged(run: Run) -> Counter[str]:
     for each in run.broker.read():
         shown[each.topic, each.queue].append(each)
     bodies, batches = set(), defaultdict(set)
-    with fmq.connect(run.path, start=False, retry_for=30) as engine:
+    with connected(run.path, 30) as engine:
         for topic, queues in TOPICS.items():
             for queue in range(queues):
                 at, sent = 0, []
@@ -522,9 +570,10 @@ def main() -> int:
     parser.add_argument("--target", choices=BROKERS, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--tcp", action="store_true", help="clients reach the engine over tcp")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fmq-relay-") as folder:
-        run = Run(args.target, args.seed, Path(folder))
+        run = Run(args.target, args.seed, Path(folder), tcp=args.tcp)
         try:
             ends = time.monotonic() + 60 * args.minutes
             while time.monotonic() < ends:
@@ -540,7 +589,14 @@ def main() -> int:
                 (Path(folder) / f"{name}.log").read_text()[-2000:],
                 file=sys.stderr,
             )
-    said = {"target": args.target, "seed": args.seed, **run.events, "fenced": codes[3], **found}
+    said = {
+        "target": args.target,
+        "seed": args.seed,
+        "tcp": args.tcp,
+        **run.events,
+        "fenced": codes[3],
+        **found,
+    }
     print(json.dumps(said))
     is_wrong = AT_LEAST_ONCE if args.target == "rabbitmq-queues" else WRONG
     return int(any(found[what] for what in is_wrong))
