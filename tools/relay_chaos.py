@@ -149,7 +149,12 @@ class Kafka:
             raise SystemExit(missing)
         self.broker = kafka.Broker(folder)
         self.address = f"kafka://{self.broker.servers}"
-        self.start, self.stop = self.broker.start, self.broker.stop
+
+    def start(self) -> None:
+        self.broker.start()
+
+    def stop(self) -> None:
+        self.broker.stop()
 
     def close(self) -> None:
         self.broker.stop()

@@ -59,7 +59,7 @@ class Envelope:
         """Yield the messages of a batch. `bare` is for a target that has a place of its own for key
         and time. `attributes` comes before the names of CloudEvents' attributes.
         """
-        store, counts = batch.place.store, Counter[str]()
+        store, counts, new = batch.place.store, Counter[str](), tuple.__new__
         # By records of the journal: what all messages of one have in common is made once.
         runs = [(origin, [*run]) for origin, run in groupby(batch.messages, attrgetter("origin"))]
         for origin, run in runs:
@@ -72,8 +72,8 @@ class Envelope:
                 of_all = [("fmq-tx", tx_id), ("fmq-tx-count", str(counts[tx_id]))]
             if not bare:
                 of_all.append(("fmq-time", str(origin.time_us)))
-            for message in run:
-                _, key, tag, more, offset, _, message_id, *_ = message
+            for message in run:  # written out: it runs for every message
+                _, key, tag, more, offset, _, message_id = message[:7]
                 headers = [("fmq-id", f"{start}{offset}"), *of_all]
                 if key is not None and not bare:
                     headers.append(("fmq-key", key))
@@ -86,7 +86,7 @@ class Envelope:
                     headers += [(attributes + what, text) for what, text in said.items()]
                 if more:
                     headers += [each for each in more.items() if each[0] not in OURS]
-                yield Enveloped(message, name, headers)
+                yield new(Enveloped, (message, name, headers))
 
 
 def attributes_of(message: Message, fmq_id: str, name: str) -> dict[str, str]:
