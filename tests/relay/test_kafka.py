@@ -25,6 +25,7 @@ pytest.importorskip("confluent_kafka", reason="no client of Kafka on this machin
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from fmq.relay.kafka_target import KafkaTarget, create_topics
+from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -103,6 +104,17 @@ USUAL = ("a crash after a delivery", "a relay that overlaps", "a lost answer")
 @pytest.mark.parametrize("case", USUAL if BUDGET <= 1 else [*CASES])
 def test_the_kafka_target_keeps_the_rules_of_a_target(system: Callable[[], Any], case: str) -> None:
     check_target(system, only=case)
+
+
+@pytest.mark.parametrize("kind", CAUGHT_BY)
+def test_a_relay_into_kafka_that_lacks_a_rule_is_caught(
+    system: Callable[[], Any], kind: type[Planted]
+) -> None:
+    check_planted(system, kind)
+
+
+def test_a_relay_into_kafka_that_asks_before_it_claims_is_caught(system: Callable[[], Any]) -> None:
+    check_asking_too_early(system)
 
 
 def relayed(engine: Engine, target: KafkaTarget, **more: Any) -> Relay:

@@ -25,6 +25,7 @@ import nats
 
 from fmq.relay import nats_target
 from fmq.relay.nats_target import NatsTarget, create_stream
+from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -103,6 +104,17 @@ def roomy() -> Iterator[Engine]:
     """An engine that takes large messages and transactions."""
     with fmq.open("data", disk=CrashDisk()) as engine:
         yield engine
+
+
+@pytest.mark.parametrize("kind", CAUGHT_BY)
+def test_a_relay_into_nats_that_lacks_a_rule_is_caught(
+    system: Callable[[], Any], kind: type[Planted]
+) -> None:
+    check_planted(system, kind)
+
+
+def test_a_relay_into_nats_that_asks_before_it_claims_is_caught(system: Callable[[], Any]) -> None:
+    check_asking_too_early(system)
 
 
 def relayed(engine: Engine, target: NatsTarget, **more: Any) -> Relay:

@@ -14,6 +14,7 @@ from fmq import Engine
 from fmq.relay import MessageRefused, Relay
 from fmq.relay.postgres_target import PostgresTarget, create_tables
 from fmq.testing.relay import CASES, MessageShown, check_target
+from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
 
 
 @pytest.fixture
@@ -44,6 +45,19 @@ def test_the_postgres_target_keeps_the_rules_of_a_target(
     system: Callable[[], Any], case: str
 ) -> None:
     check_target(system, only=case)
+
+
+@pytest.mark.parametrize("kind", CAUGHT_BY)
+def test_a_relay_into_postgres_that_lacks_a_rule_is_caught(
+    system: Callable[[], Any], kind: type[Planted]
+) -> None:
+    check_planted(system, kind)
+
+
+def test_a_relay_into_postgres_that_asks_before_it_claims_is_caught(
+    system: Callable[[], Any],
+) -> None:
+    check_asking_too_early(system)
 
 
 def relayed(engine: Engine, target: PostgresTarget, **more: Any) -> Relay:

@@ -28,6 +28,7 @@ import rstream
 
 from fmq.relay.rabbitmq_queues import RabbitQueuesTarget, create_queues
 from fmq.relay.rabbitmq_target import RabbitStreamTarget, create_stream
+from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -118,6 +119,19 @@ def test_the_stream_target_keeps_the_rules_of_a_target(
     system: Callable[[], Any], case: str
 ) -> None:
     check_target(system, only=case)
+
+
+@pytest.mark.parametrize("kind", CAUGHT_BY)
+def test_a_relay_into_rabbitmq_that_lacks_a_rule_is_caught(
+    system: Callable[[], Any], kind: type[Planted]
+) -> None:
+    check_planted(system, kind)
+
+
+def test_a_relay_into_rabbitmq_that_asks_before_it_claims_is_caught(
+    system: Callable[[], Any],
+) -> None:
+    check_asking_too_early(system)
 
 
 def relayed(engine: Engine, target: Any, **more: Any) -> Relay:

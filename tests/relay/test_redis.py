@@ -23,6 +23,7 @@ pytest.importorskip("redis", reason="no client of Redis on this machine")
 from redis import Redis
 
 from fmq.relay.redis_target import RedisTarget
+from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -75,6 +76,17 @@ def system(server: Any, client: Any) -> Callable[[], Any]:
 @pytest.mark.parametrize("case", [*CASES])
 def test_the_redis_target_keeps_the_rules_of_a_target(system: Callable[[], Any], case: str) -> None:
     check_target(system, only=case)
+
+
+@pytest.mark.parametrize("kind", CAUGHT_BY)
+def test_a_relay_into_redis_that_lacks_a_rule_is_caught(
+    system: Callable[[], Any], kind: type[Planted]
+) -> None:
+    check_planted(system, kind)
+
+
+def test_a_relay_into_redis_that_asks_before_it_claims_is_caught(system: Callable[[], Any]) -> None:
+    check_asking_too_early(system)
 
 
 def relayed(engine: Engine, target: RedisTarget, **more: Any) -> Relay:
