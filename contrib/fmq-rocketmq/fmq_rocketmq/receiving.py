@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import fmq
@@ -28,6 +28,7 @@ INVISIBLE_SECONDS_MAX = 12 * 3600.0
 POLL_SECONDS_MAX = 30.0
 ANSWER_SECONDS = 0.5  # what is left of a client's deadline for the way back
 CONSUMERS_MAX = 4096
+FILTER_SECONDS = 60.0  # for how long nobody has to ask with a filter until it may be another one
 
 Received = message("ReceiveMessageResponse")
 Acked = message("AckMessageResponse")
@@ -57,6 +58,8 @@ class Receiving:
         self._polls = threading.BoundedSemaphore(polls_max)
         self._lock = threading.Lock()
         self._consumers: dict[tuple[str, str], tuple[filters.Filter | None, fmq.AnyConsumer]] = {}
+        self._asked_at: dict[tuple[str, str], float] = {}  # by pair, with its present filter
+        self._clock, self._began = clock, clock()
         self._is_closed = False
         self._syncs_itself = engine.options.sync == "always"
 
@@ -105,14 +108,16 @@ class Receiving:
                 self._polls.release()
 
     def _consumer(self, group: str, topic: str, wanted: filters.Filter | None) -> fmq.AnyConsumer:
-        """Return the member of the group for this topic. Raises FilterDiffers if the group has
-        another filter.
+        """Return the member of the group for this topic. A new filter takes the place of one with
+        which nobody has asked for a while. Raises FilterDiffers if somebody has.
         """
         with self._lock:
             if self._is_closed:
                 raise Refused(Code.INTERNAL_SERVER_ERROR, "the server ends. Nothing was taken.")
-            known = self._consumers.get((group, topic))
+            now, key = self._clock(), (group, topic)
+            known = self._consumers.get(key)
             if known is not None and known[0] == wanted:
+                self._asked_at[key] = now
                 return known[1]
             if known is None and len(self._consumers) >= CONSUMERS_MAX:
                 raise Refused(
@@ -120,6 +125,10 @@ class Receiving:
                     f"this server has {CONSUMERS_MAX:,} pairs of group and topic, which is its "
                     "limit. Nothing was taken.",
                 )
+            if now - self._asked_at.get(key, self._began) > FILTER_SECONDS:
+                # A new version of the program: nobody asks with the old filter any more.
+                with suppress(fmq.UnknownGroup):
+                    self._engine.group(group).set_filter(topic, wanted)
             made = self._engine.consumer(
                 topic,
                 group=group,
@@ -128,7 +137,8 @@ class Receiving:
                 # The client's delay between two attempts is how long a message stays invisible.
                 retry=fmq.Retry(ATTEMPTS_MAX, backoff=0.0),
             )
-            self._consumers[group, topic] = wanted, made
+            self._consumers[key] = wanted, made
+            self._asked_at[key] = now
         if known is not None:
             known[1].close()  # a person has set another filter for the group
         return made

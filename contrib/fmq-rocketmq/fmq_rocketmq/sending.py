@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from binascii import Error as NotBase64
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,8 +84,17 @@ class Sending:
         with self._engine.transaction() as tx:
             for one in found:
                 tx.send(one.topic, one.body, **one.options)
-            tx.commit(sync=True)
-        return [Entry(status=OK, message_id=one.message_id) for one in found]
+            receipts = tx.commit(sync=True)
+        # Where all messages of a topic are one run, each has the next offset.
+        whole = Counter(one.topic for one in found)
+        at = {each.topic: each.offset for each in receipts if each.count == whole[each.topic]}
+        entries = []
+        for one in found:
+            offset = at.get(one.topic, 0)
+            entries.append(Entry(status=OK, message_id=one.message_id, offset=offset))
+            if one.topic in at:
+                at[one.topic] += 1
+        return entries
 
     def _send_half(self, one: Incoming) -> Any:
         """Prepare a transaction. Its id is made of the message's, so a client that repeats the send

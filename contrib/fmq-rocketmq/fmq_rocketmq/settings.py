@@ -44,24 +44,33 @@ class Guide:
         self._fifo_groups = frozenset(fifo_groups)
 
     def route(self, request: Any, client: str) -> Any:
-        """Return the one queue that each topic shows. A topic is made by its first message."""
-        return Route(status=OK, message_queues=[self._queue(request)])
+        """Return the queues of a topic. A topic is made by its first message."""
+        return Route(status=OK, message_queues=self._queues(request))
 
     def assignment(self, request: Any, client: str) -> Any:
-        """Return the same queue to each consumer of a group: they compete for the messages."""
+        """Return all queues to each consumer of a group: they compete for the messages, and a
+        receive from any queue brings messages of all.
+        """
         group_name(request.group)
-        queue = self._queue(request)
-        return Assigned(status=OK, assignments=[Assignment(message_queue=queue)])
+        queues = self._queues(request)
+        return Assigned(status=OK, assignments=[Assignment(message_queue=each) for each in queues])
 
-    def _queue(self, request: Any) -> Any:
-        topic_name(request.topic)
+    def _queues(self, request: Any) -> list[Any]:
+        name = topic_name(request.topic)
+        try:
+            count = len(self._engine.queues(name))
+        except fmq.UnknownTopic:
+            count = 0
         # The client has reached this server under these addresses, so it can again.
         ends = request.endpoints if request.endpoints.addresses else self._own
-        made = Queue(topic=request.topic, id=0, permission=Permission.READ_WRITE)
-        made.broker.name, made.broker.id = "fmq", 0
-        made.broker.endpoints.CopyFrom(ends)
-        made.accept_message_types.extend(SERVED_TYPES)
-        return made
+        found = []
+        for number in range(max(count, 1)):
+            made = Queue(topic=request.topic, id=number, permission=Permission.READ_WRITE)
+            made.broker.name, made.broker.id = "fmq", 0
+            made.broker.endpoints.CopyFrom(ends)
+            made.accept_message_types.extend(SERVED_TYPES)
+            found.append(made)
+        return found
 
     def settings(self, asked: Any, stream: Stream) -> Any:
         """Return the settings of a client, for what it says of itself. Raises Refused."""

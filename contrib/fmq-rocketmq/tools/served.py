@@ -34,6 +34,11 @@ class Served:
         if not self.address:
             raise RuntimeError("the server has not started; its error is above")
 
+    @property
+    def pid(self) -> int:
+        """The process that serves."""
+        return int(self._process.pid)
+
     def kill(self) -> None:
         """End the process with kill -9."""
         self._process.kill()

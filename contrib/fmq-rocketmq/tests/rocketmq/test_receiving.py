@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,10 @@ import pytest
 
 import fmq
 from fmq import filters
+from fmq_rocketmq.clients import Clients
 from fmq_rocketmq.lending import RENEWED_SECONDS, Lending
 from fmq_rocketmq.protocol import Code, MessageType
+from fmq_rocketmq.receiving import FILTER_SECONDS, Receiving
 from fmq_rocketmq.testing import Answered, Broker, Caller
 
 
@@ -162,6 +167,60 @@ def test_a_filter_that_cannot_be_read_or_is_another_one_is_refused(
     rocketmq.engine.group("group").set_filter("orders", filters.tags("open"))
     caller.send("orders", b"2", tag="open")
     assert b"2" in bodies(caller.receive("orders", tags="open"))
+
+
+def test_a_new_filter_counts_once_nobody_asks_with_the_old_one(tmp_path: Path) -> None:
+    """As with a new version of a program. Method: the receives are made without a network."""
+    clock = Clock()
+    with fmq.open(tmp_path / "a") as engine:
+        engine.send("orders", b"1", tag="paid")
+        receiving = Receiving(engine, Clients(clock), clock=clock)
+        wanted, other = filters.tags("paid"), filters.tags("open")
+        receiving._consumer("g", "orders", wanted)
+        clock.now = FILTER_SECONDS - 1
+        receiving._consumer("g", "orders", wanted)
+        clock.now += FILTER_SECONDS
+        with pytest.raises(fmq.FilterDiffers):
+            receiving._consumer("g", "orders", other)
+        clock.now += 1
+        receiving._consumer("g", "orders", other)
+        engine.send("orders", b"2", tag="open")
+        assert bodies(receiving._consumer("g", "orders", other).poll(timeout=5.0)) == [b"2"]
+        receiving.close()
+
+
+def test_all_queues_of_a_topic_are_shown_and_each_receive_brings_messages_of_all(
+    rocketmq: Broker, caller: Caller
+) -> None:
+    rocketmq.engine.create_topic("wide", queues=3)
+    for number in range(12):
+        caller.send("wide", b"%d" % number, keys=[f"k{number}"])
+    topic, group = {"name": "wide"}, {"name": "group"}
+    queues = caller.call("QueryRoute", topic=topic).message_queues
+    assert [each.id for each in queues] == [0, 1, 2]
+    assigned = caller.call("QueryAssignment", topic=topic, group=group).assignments
+    assert [each.message_queue.id for each in assigned] == [0, 1, 2]
+    found = []
+    while some := caller.receive("wide"):
+        found += bodies(some)
+    assert {*found} == {b"%d" % number for number in range(12)}
+    assert len({info.queue for info in rocketmq.engine.queues("wide") if info.next}) > 1
+
+
+def test_receives_that_are_too_many_do_not_wait_and_others_are_served(tmp_path: Path) -> None:
+    """Of eight threads three may wait in a receive."""
+    with (
+        Broker(tmp_path / "a", workers=8) as broker,
+        ExitStack() as callers,
+        ThreadPoolExecutor(5) as threads,
+    ):
+        made = [callers.enter_context(Caller(broker.address, f"c{n}")) for n in range(5)]
+        waits = [threads.submit(each.receive, "orders", wait=20.0) for each in made]
+        done = islice(as_completed(waits, timeout=15.0), 2)
+        assert [each.result() for each in done] == [[], []]
+        with Caller(broker.address, "sender") as sender:
+            assert sender.send("orders", b"1").status.code == Code.OK
+            broker.server.close()  # ends those that wait
 
 
 def test_a_fifo_group_gets_the_messages_of_a_group_in_order(tmp_path: Path) -> None:

@@ -58,6 +58,12 @@ def test_several_messages_of_a_request_are_sent_all_or_none(
     assert len(rocketmq.engine.read("orders")) == 3
 
 
+def test_each_of_several_messages_has_its_offset_in_the_answer(caller: Caller) -> None:
+    caller.send("orders", b"0")
+    answer = caller.send("orders", b"1", b"2", b"3")
+    assert [each.offset for each in answer.entries] == [1, 2, 3]
+
+
 def test_a_delayed_message_waits_and_can_be_recalled_after_a_restart(tmp_path: Path) -> None:
     at = datetime.now(UTC) + timedelta(hours=1)
     with Broker(tmp_path / "a") as broker, Caller(broker.address) as caller:
