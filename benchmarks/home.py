@@ -3,8 +3,9 @@
 Run `python -m benchmarks.home`, with `--home s3://bucket/empty` in your own storage, or with
 `--server nats` in a server that is started for it. Bodies have 100 bytes, and every send waits
 until it is durable. `create` is the bare storage: an entry's bytes under the next number, by one
-thread. A take-over opens a directory, empty or one that has all, and ends when a message is sent.
-The address is used for homes of its own that begin with it, which stay there.
+thread, in turn with the lone sends; of both the median time counts. A take-over opens a directory,
+empty or one that has all, and ends when a message is sent. The address is used for homes of its own
+that begin with it, which stay there.
 """
 
 from __future__ import annotations
@@ -49,6 +50,18 @@ def rate_of(call: Callable[[], object], seconds: float, *, threads: int = 1) -> 
     return sum(counts) / (time.perf_counter() - began)
 
 
+def times_of(call: Callable[[], object], seconds: float) -> list[float]:
+    """Return how long each of the calls takes that are made in so many seconds."""
+    found, began = [], time.perf_counter()
+    ends = began + seconds
+    while began < ends:
+        call()
+        now = time.perf_counter()
+        found.append(now - began)
+        began = now
+    return found
+
+
 def rate_of_coroutines(engine: fmq.Engine, seconds: float) -> float:
     """Return how many sends a second the coroutines of one loop make."""
 
@@ -78,19 +91,19 @@ def rates_of(path: Path, home: str | None, bare: str | None, seconds: float) -> 
         assert objects is not None, "it was asked for"
         objects.create(f"slots/{next(number):020d}", bytes(280))
 
-    alone, creates = [], []
+    alone, creates = list[float](), list[float]()
     with fmq.open(path, home=home) as engine:
         for _ in range(TURNS):
-            alone.append(rate_of(lambda: engine.send("t", BODY), seconds / TURNS))
+            alone += times_of(lambda: engine.send("t", BODY), seconds / TURNS)
             if objects is not None:
-                creates.append(rate_of(create, seconds / TURNS))
+                creates += times_of(create, seconds / TURNS)
         many = rate_of(lambda: engine.send("t", BODY), seconds, threads=THREADS)
-    found = {"lone send": statistics.mean(alone), f"{THREADS} threads": many}
+    found = {"lone send": 1 / statistics.median(alone), f"{THREADS} threads": many}
     with fmq.open(path, home=home) as engine:
         found[f"{COROUTINES} coroutines"] = rate_of_coroutines(engine, seconds)
     if objects is not None:
         objects.close()
-        found["create"] = statistics.mean(creates)
+        found["create"] = 1 / statistics.median(creates)
     return found
 
 
