@@ -81,11 +81,12 @@ class Shop:
 
     def _hears(self, word: str) -> bool:
         assert self._process.stdout is not None
-        while (said := self._process.stdout.readline().strip()) != word:
-            if not said:
-                return False
+        for line in self._process.stdout:
+            said = line.strip()
+            if said == word:
+                return True
             self.asked += said == "asked"
-        return True
+        return False  # it has ended
 
 
 def run(path: Path, commands: dict[str, list[str]], *, kills: int, seed: int) -> dict[str, Any]:

@@ -23,6 +23,12 @@ WHERE, FOLDER, NAME, MODE = sys.argv[1:5]
 TOPIC = "orders"
 
 
+def say(word):
+    """Print a line in one piece. `print` writes its end apart, and a thread may come between."""
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
 def outcome(order):
     """Return what the database says about an order: paid, refused, or "" if it has none."""
     orders = Path(FOLDER, order.rpartition("-")[0] + ".orders")
@@ -36,7 +42,7 @@ class Checker(TransactionChecker):
         # Look first whether its process has ended: after that no row can come.
         is_gone = Path(FOLDER, order.rpartition("-")[0] + ".gone").exists()
         said = outcome(order)
-        print("asked", flush=True)
+        say("asked")
         if said == "paid":
             return TransactionResolution.COMMIT
         return TransactionResolution.ROLLBACK if said or is_gone else TransactionResolution.UNKNOWN
@@ -44,7 +50,7 @@ class Checker(TransactionChecker):
 
 producer = Producer(ClientConfiguration(WHERE, Credentials()), [TOPIC], checker=Checker())
 producer.startup()
-print("ready", flush=True)
+say("ready")
 if MODE == "answer":
     threading.Event().wait()
 with open(Path(FOLDER, NAME + ".orders"), "a") as database:
@@ -61,4 +67,4 @@ with open(Path(FOLDER, NAME + ".orders"), "a") as database:
         os.fsync(database.fileno())
         if random.random() < 0.9:  # one in ten is left to the checker
             (tx.commit if is_paid else tx.rollback)()
-        print("order", flush=True)
+        say("order")
