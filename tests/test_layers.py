@@ -39,6 +39,7 @@ ROOMS = (
         "fmq.otel",
         "fmq.findings",
         "fmq.dash",
+        "fmq.report",
         "fmq.admin",
         "fmq.cli",
         "fmq.testing",
@@ -61,6 +62,7 @@ KNOWS_ONLY = {
     "fmq.metrics": {"fmq", "fmq.basics", "fmq.errors"},
     "fmq.otel": {"fmq", "fmq.aio", "fmq.arguments", "fmq.basics", "fmq.errors", "fmq.metrics"},
     "fmq.dash": {"fmq", "fmq.basics", "fmq.errors", "fmq.findings", "fmq.machine"},
+    "fmq.report": {"fmq.basics", "fmq.dash", "fmq.findings", "fmq.table"},
     "fmq.admin": {
         *("fmq", "fmq.arguments", "fmq.basics", "fmq.findings", "fmq.machine", "fmq.posix")
     },
@@ -88,7 +90,7 @@ KNOWN_BY: dict[str, set[str]] = {
     "fmq.buckets": {"table", "engines", "export"},
     # Tables and files are read without an engine, and an engine knows nothing of them.
     "fmq.intake": {"table", "spark", "cli"},
-    "fmq.table": {"spark", "export", "lake"},
+    "fmq.table": {"spark", "export", "lake", "report"},
     "fmq.spark": {"export"},
     "fmq.export": {"cli"},
     "fmq.lake": {"cli"},
@@ -114,7 +116,7 @@ KNOWN_BY: dict[str, set[str]] = {
     # Production knows no fakes.
     "fmq.testing": set(),
     "fmq.compat": set(),
-    "fmq.dash": {"cli"},
+    "fmq.dash": {"report", "cli"},
     "fmq.cli": {"__main__"},
 }
 
