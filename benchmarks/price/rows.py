@@ -258,6 +258,28 @@ def ordered(engine: Any) -> Row:
         yield END
 
 
+def limited(**limits: Any) -> Callable[[Any], Row]:
+    """Return a row that polls and acks in a group with limits."""
+
+    def row(engine: Any) -> Row:
+        yield engine.send_many("a", [Message(BODY, key=f"k{i % 8}") for i in range(BACKLOG)])
+        yield engine.create_group("g", "a")
+        group = yield engine.group("g")
+        yield group.limit(reason="its price", **limits)
+        consumer = engine.consumer("a", group="g")
+        while True:
+            yield START
+            [delivery] = yield consumer.poll(limit=1)
+            yield delivery.ack()
+            yield END
+
+    return row
+
+
+ROWS["poll and ack of 1, at most 8 at once"] = limited(concurrency=8)
+ROWS["poll and ack of 1, keys take turns"] = limited(fair=True)
+
+
 # --- administration ---
 
 
