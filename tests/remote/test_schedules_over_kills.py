@@ -43,12 +43,13 @@ def tick(minute: float, late: float = 0.1) -> Any:
     ("ticks", "says"),
     [
         ([tick(0), tick(1), tick(2)], []),
-        ([tick(0), tick(1), tick(1)], ["comes twice"]),
-        ([tick(1), tick(0), tick(2)], ["before an earlier one"]),
+        ([tick(0), tick(1), tick(1), tick(2)], ["comes twice"]),
+        ([tick(1), tick(0), tick(1), tick(2)], ["before an earlier one"]),
         ([tick(0), tick(0.5), tick(1), tick(2)], ["none of its times"]),
         ([tick(0), tick(2)], ["missing, and was not late"]),
-        ([tick(0), tick(2, late=0.5)], []),  # 1 was late by a minute and a half
-        ([tick(0, late=3), tick(2)], []),
+        ([tick(0), tick(2, late=0.5)], ["missing, and was not late"]),
+        ([tick(0, late=2.5), tick(2)], []),  # 1 was late by a minute and a half
+        ([tick(0, late=1.5), tick(2)], ["missing, and was not late"]),
         ([tick(0), tick(1)], ["all behind it"]),
     ],
 )
