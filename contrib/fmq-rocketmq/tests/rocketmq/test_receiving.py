@@ -94,6 +94,28 @@ def test_a_handle_is_good_for_its_group_and_topic_only(caller: Caller) -> None:
         assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
 
 
+def test_a_handle_that_somebody_has_made_up_is_refused(rocketmq: Broker, caller: Caller) -> None:
+    caller.send("orders", b"1")
+    (found,) = caller.receive("orders")
+    handle = handle_of(found)
+    start, ticket, mark = handle.split(".")
+    place, queue, offset, attempt = ticket.split("-")
+    made_up = [
+        f"{start}.{mark}",
+        f"{start}..{mark}",
+        f"{start}.{'f' * 5000}.{mark}",
+        f"{start}.{place}-{queue}-{offset}-2.{mark}",  # another attempt
+        f"{start}.{place}-{queue}-7-{attempt}.{mark}",  # no such message
+        f"{start}.{place}-ffffffff-{offset}-{attempt}.{mark}",
+        f"{start}.0-{queue}-{offset}-{attempt}.{mark}",
+    ]
+    for each in made_up:
+        answer = caller.ack("orders", each)
+        assert answer.status.code == Code.INVALID_RECEIPT_HANDLE, each
+        assert caller.change("orders", each, 5.0).code == Code.INVALID_RECEIPT_HANDLE
+    assert caller.ack("orders", handle).status.code == Code.OK
+
+
 def test_a_message_comes_again_when_its_invisible_time_has_ended(caller: Caller) -> None:
     """The second receive waits until then. An ack with the first handle is refused."""
     caller.send("orders", b"1")
