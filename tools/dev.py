@@ -9,6 +9,7 @@
     python3 tools/dev.py lint       format, lint and types
     python3 tools/dev.py docs       do links resolve, do snippets run?
     python3 tools/dev.py demo ...   the demonstration; what follows goes to `fmq demo`
+    python3 tools/dev.py demo --home    another one: a machine is killed, and the next goes on
     python3 tools/dev.py setup      only what each of the others does first
 
 Set-up makes .venv beside pyproject.toml and installs fmq there, editable; for all but the

@@ -47,6 +47,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "dir", metavar="NEW", nargs="?", help="a new directory; by default ./fmq-demo"
     )
+    parser.add_argument(
+        "--home",
+        action="store_true",
+        help="another story: a machine is killed, and one that stands by goes on",
+    )
     parser.set_defaults(run=run, auto="table")  # text for people, even if it goes into a pipe
 
 
@@ -55,6 +60,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         note(f"{path} exists, and the demo wants a directory of its own: name a new one")
         return USAGE
+    if args.home:
+        from fmq.cli.demo_home import run_home  # here, as most have no home
+
+        return run_home(path, output)
     _first_transaction(path, output)
     if not _kill_a_producer(path, output):
         return ERROR

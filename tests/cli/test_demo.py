@@ -36,6 +36,17 @@ def test_the_demo_leaves_the_directory_that_it_describes(tmp_path: Path) -> None
     assert (recovery["clean"], recovery["undecided"]) == (False, 2)
 
 
+def test_a_machine_is_killed_and_the_one_that_stands_by_goes_on(tmp_path: Path) -> None:
+    done = fmq_process("demo", "--home", "--json", cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    (said,) = (line for line in lines if line["what"] == "take-over")
+    assert (said["was"], said["is"], said["sent"]) == ("one", "two", 200)
+    assert (said["lost"], said["doubled"], said["in_order"]) == (0, 0, True)
+    with fmq.open(tmp_path / "new", home=f"file://{tmp_path}/fmq-demo/home") as engine:
+        assert len(engine.read("orders", limit=999)) == 200
+
+
 def test_the_commands_that_the_demo_suggests_work(tmp_path: Path) -> None:
     """Run them in their order, where the demo was run."""
     done = fmq_process("demo", "my shop", "--json", cwd=tmp_path)
