@@ -269,7 +269,13 @@ class Chaos:
         with fmq.open(self.folder / "verdict", home=self.home, resolve=resolve) as engine:
             undecided = [each.tx_id for each in engine.undecided()]
             orders, audit = bodies(engine, "orders"), bodies(engine, "audit")
-            term = engine.stats().home.term  # type: ignore[union-attr]
+            home = engine.stats().home
+            for group, handled in self.handled.items():  # what their members had still in hand
+                with engine.consumer("orders", group=group, ordered=group == "ordered") as left:
+                    while found := left.poll(limit=1000, timeout=0):
+                        for delivery in found:
+                            handled.append(bytes(delivery.body).decode())
+                            delivery.ack()
         with self.connection() as connection:
             rows = {row[0] for row in connection.execute("SELECT name FROM orders").fetchall()}
         of_two = {each for each in orders if each.startswith("t")}
@@ -281,7 +287,7 @@ class Chaos:
             "killed": self.killed,
             "paused": self.paused,
             "fenced": self.fenced,
-            "terms": term,
+            "terms": None if home is None else home.term,
             "acked": len(self.acked["orders"]) + len(self.acked["audit"]),
             "lost": len(lost),
             "doubled": sum(n - 1 for each in (orders, audit) for n in Counter(each).values()),

@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 from fmq.arguments.names import check_name, check_seconds
 from fmq.arguments.options import Options
-from fmq.arguments.path import PathLike, check_local, text_of
+from fmq.arguments.path import ADDRESS, PathLike, check_local, text_of
 from fmq.basics.clock import Clock, SystemClock
 from fmq.bind.databases import check_resolve
 from fmq.engines.engine import Engine
@@ -73,7 +73,8 @@ def open(
 
     One engine writes at a time: a second one gets Locked, after `timeout` seconds. A process that
     `fmq.connect` has started gives way to one that waits. With `read_only` the engine takes no
-    lock, writes nothing, and follows a live engine up to what is durable. `disk` and `clock` are
+    lock, writes nothing, and follows a live engine up to what is durable; `path` may be the
+    address of a home then, which is shown as it was at the opening. `disk` and `clock` are
     the doors to the machine; tests hand in others. Without `background` the engine has no threads
     and does its chores at the end of its calls. `resolve` names a database for each producer that
     binds its transactions, such as "sqlite:///shop.db" or an engine of SQLAlchemy. Each is asked,
@@ -84,7 +85,13 @@ def open(
     the directory is a cache of it, which may be empty. This engine takes the home over; the one
     that had it acknowledges nothing more (TakenOver).
     """
-    where = check_local(text_of(path))
+    where = text_of(path)
+    if disk is None and read_only and ADDRESS.match(where):
+        from fmq.home.home_reader import disk_to_read  # imported here: few programs have a home
+
+        disk = disk_to_read(where)
+    if disk is None or not read_only:
+        check_local(where)
     options = _checked(options)
     _check_flag("read_only", read_only)
     _check_flag("background", background)

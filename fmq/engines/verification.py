@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from fmq.arguments.path import PathLike, check_local, text_of
+from fmq.arguments.path import ADDRESS, PathLike, check_local, text_of
 from fmq.buckets import described, directory_at, in_bucket
 from fmq.engines.returned_messages import returned
 from fmq.engines.startup import check_door
@@ -84,7 +84,7 @@ def check(
     progress: Progress | None = None,
 ) -> Report:
     """Verify the directory at `path`, and return a report with all problems. It may be an address
-    in an object store: `s3://bucket/shop`.
+    in an object store: `s3://bucket/shop`. It may be that of a home, too.
 
     `progress` is called with the bytes that were read so far, and how many there are to read: most
     are read twice.
@@ -95,7 +95,12 @@ def check(
     there.
     """
     where = text_of(path)
-    where = described(where) if disk is None and in_bucket(where) else check_local(where)
+    if disk is None and ADDRESS.match(where):
+        from fmq.home.home_reader import disk_to_read  # imported here: few programs have a home
+
+        disk = disk_to_read(where)
+    if disk is None or not ADDRESS.match(where):
+        where = described(where) if disk is None and in_bucket(where) else check_local(where)
     tell = progress or _tell_nobody
     if disk is not None:
         check_door("disk", disk, "directory")

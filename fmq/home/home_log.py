@@ -188,7 +188,7 @@ class HomeLog:
             cache.note(begun)
         if self._at_floor is not None:
             try:
-                cache.restore(self._at_floor, self._fetched)
+                cache.restore(self._at_floor, self.fetched)
             except _Gone as gone:
                 floor = self._floor()
                 if floor is None or floor.next <= self._at_floor.next:
@@ -220,7 +220,7 @@ class HomeLog:
         cache.remove_dropped(self.history)
         return self.history.next != before
 
-    def _fetched(self, key: str) -> bytes:
+    def fetched(self, key: str) -> bytes:
         data = self._asked(lambda: self._objects.read(key))
         if data is None:
             raise _Gone(key)

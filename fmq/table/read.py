@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from fmq.errors import BadOption, Damaged, NewerFormat, Unreadable
+from fmq.home.home_reader import disk_to_read
 from fmq.machine.disk import Disk
 from fmq.table.exact import rows_wanted, with_compared
 from fmq.table.extents import LeftOut, left_out
@@ -61,6 +62,8 @@ def read(
     door to the machine, as for `fmq.open`.
     """
     several = [paths] if isinstance(paths, str) else list(paths)
+    if disk is None and len(several) == 1:
+        disk = disk_to_read(several[0])
     check_choice("view", view, VIEWS)
     wanted = chosen_rows(view, topic, queue)
     bounds = since, until, limit_messages, limit_bytes

@@ -1,0 +1,211 @@
+"""A home as a directory that is only read: its pieces, and the entries above the floor.
+
+Nothing is written, nobody is fenced, and no directory of this machine is needed. All of a home is
+durable, so its end is never in doubt.
+"""
+
+from __future__ import annotations
+
+import errno
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from typing import NoReturn
+
+from fmq.arguments.path import ADDRESS
+from fmq.basics.clock import SystemClock
+from fmq.errors import Damaged, ExtraMissing, HomeRefused, Locked, NotAStore
+from fmq.home.home_addresses import RETRY_SECONDS, check_address, is_home, objects_at
+from fmq.home.home_history import HomePiece
+from fmq.home.home_log import HomeLog
+from fmq.machine.disk import Buffer, Page
+from fmq.posix import RealDisk
+from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, NAME, PAGE, VERSION, no_page
+from fmq.store.journal.segment import base_of, is_segment, segment_name
+
+
+def disk_to_read(address: str) -> HomeReadDisk | None:
+    """Return a disk with the home at `address`; None if no home lies there, or it is a path."""
+    if not ADDRESS.match(address) or "?" in address or not is_home(address):
+        return None
+    with (
+        suppress(ExtraMissing, NotAStore, HomeRefused),
+        closing(objects_at(address, make=False)) as objects,
+    ):
+        if objects.names("slots"):
+            return HomeReadDisk(address)
+    return None
+
+
+class HomeReadDisk:
+    """A disk with one directory, a home, as it was when the directory was opened."""
+
+    def __init__(self, address: str) -> None:
+        self._address = check_address(address)
+
+    def directory(self, path: str, *, make: bool) -> HomeReadDirectory:
+        return HomeReadDirectory(self._address)
+
+    def random(self, size: int) -> bytes:
+        return RealDisk().random(size)
+
+
+class HomeReadDirectory:
+    """Implements Directory: the segments of a home."""
+
+    def __init__(self, address: str) -> None:
+        objects = objects_at(address, make=False)
+        self._log = HomeLog(
+            objects, RealDisk().random, SystemClock(), {}, retry_seconds=RETRY_SECONDS
+        )
+        try:
+            self._log.follow(None)
+            self.path = objects.address
+            if not self._log.history.home:
+                raise HomeRefused(f"{self.path}: no engine has opened this home yet.")
+        except BaseException:
+            self._log.close()
+            raise
+        self._tails: dict[int, list[tuple[int, bytes]]] = {}
+        for append in self._log.unwritten():
+            self._tails.setdefault(append.base, []).append((append.offset, append.data))
+        self._piece: tuple[str, bytes] = "", b""
+        self._users = 1  # this directory and its files: a file may be read after its directory
+
+    def names(self) -> list[str]:
+        return [segment_name(base) for base in self._log.history.segments]
+
+    def open(self, name: str, *, write: bool = False) -> HomeReadFile:
+        if write:
+            self._refuse()
+        if not is_segment(name) or base_of(name) not in self._log.history.segments:
+            raise FileNotFoundError(errno.ENOENT, "not in the home", name)
+        self._users += 1
+        return HomeReadFile(self, base_of(name))
+
+    def size_of(self, base: int) -> int:
+        return self._log.history.segments[base].capacity
+
+    def bytes_of(self, base: int, offset: int, size: int) -> bytes:
+        """Return bytes of a segment. What was never written is zeros, as in a file."""
+        segment = self._log.history.segments[base]
+        found = bytearray(max(0, min(size, segment.capacity - offset)))
+        for piece in segment.pieces:
+            if piece.start < offset + len(found) and offset < piece.end:
+                _put(found, offset, piece.start, self._bytes_of_piece(base, piece))
+        for start, data in self._tails.get(base, ()):
+            if start < offset + len(found) and offset < start + len(data):
+                _put(found, offset, start, data)
+        return bytes(found)
+
+    def _bytes_of_piece(self, base: int, piece: HomePiece) -> bytes:
+        key = piece.key(base)
+        if self._piece[0] != key:
+            data = self._log.fetched(key)
+            if zlib.crc32(data) != piece.crc:
+                raise Damaged(key, 0, f"its checksum in {self.path} does not match")
+            self._piece = key, data
+        return self._piece[1]
+
+    def close(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self._log.close()
+
+    def locked_by(self, name: str) -> Locked | None:
+        return None  # whoever owns the home, what was read stays as it is
+
+    def page(self, name: str) -> Page:
+        if name != PAGE:
+            raise FileNotFoundError(errno.ENOENT, "no memory is shared here", self.path)
+        return HomePage(self._log.history.position)
+
+    def subdirectory(self, name: str, *, make: bool) -> NoReturn:
+        raise FileNotFoundError(errno.ENOENT, "not in the home", name)
+
+    def _refuse(self) -> NoReturn:
+        raise PermissionError(errno.EROFS, "a home is only read here", self.path)
+
+    def free_bytes(self) -> int:
+        self._refuse()
+
+    def create(self, name: str) -> HomeReadFile:
+        self._refuse()
+
+    def rename(self, old: str, new: str) -> None:
+        self._refuse()
+
+    def remove(self, name: str) -> None:
+        self._refuse()
+
+    def sync(self) -> None:
+        self._refuse()
+
+    def lock(self, name: str) -> Callable[[], None]:
+        self._refuse()
+
+    def make_page(self, name: str, begin: Callable[[Page], None]) -> Page:
+        self._refuse()
+
+
+class HomePage:
+    """Implements Page: it says that all of the home is durable."""
+
+    boot = bytes(16)
+
+    def __init__(self, durable_to: int) -> None:
+        self.words = no_page()
+        self.words[0], self.words[1] = NAME, VERSION
+        self.words[DURABLE_TO] = self.words[AGAIN] = durable_to
+
+    def identity(self) -> tuple[int, int]:
+        return 0, 0
+
+    def is_held(self) -> bool:
+        return True
+
+    def close(self, *, keep: bool = False) -> None:
+        pass
+
+
+class HomeReadFile:
+    """Implements File: one segment of a home."""
+
+    def __init__(self, directory: HomeReadDirectory, base: int) -> None:
+        self._directory, self._base = directory, base
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._directory.bytes_of(self._base, offset, size)
+
+    def size(self) -> int:
+        return self._directory.size_of(self._base)
+
+    def identity(self) -> tuple[int, int]:
+        return zlib.crc32(self._directory.path.encode()), self._base
+
+    def pin(self, *, exclusive: bool) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._directory.close()
+
+    def _refuse(self) -> NoReturn:
+        raise PermissionError(errno.EROFS, "a home is only read here", self._directory.path)
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        self._refuse()
+
+    def allocate(self, size: int) -> None:
+        self._refuse()
+
+    def write_zeros(self, size: int) -> None:
+        self._refuse()
+
+    def sync(self) -> None:
+        self._refuse()
+
+
+def _put(found: bytearray, offset: int, start: int, data: bytes) -> None:
+    """Copy to `found`, which begins at `offset`, what `data` has of it, which begins at `start`."""
+    first, end = max(offset, start), min(offset + len(found), start + len(data))
+    found[first - offset : end - offset] = data[first - start : end - start]
