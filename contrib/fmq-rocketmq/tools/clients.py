@@ -26,6 +26,7 @@ EXPECTED = {
     "send, receive, ack": "n0,n1,n2",
     "a filter by tag": "n1,n2",
     "a filter in SQL92": "n2",
+    "the second commit": "accepted",
     "rollback after commit": "",  # refused: any error
     "transactions, one committed twice": "committed,twice",
     "a delayed one, and one recalled": "delayed",

@@ -23,16 +23,20 @@ public class Client {
     }
     static String take(String topic, String group, int count, FilterExpression wanted) throws Exception {
         SimpleConsumer consumer = S.newSimpleConsumerBuilder().setClientConfiguration(c)
-            .setConsumerGroup(T + group).setAwaitDuration(Duration.ofSeconds(1))
+            .setConsumerGroup(T + group).setAwaitDuration(Duration.ofSeconds(6))
             .setSubscriptionExpressions(Map.of(topic, wanted)).build();
         List<String> found = new ArrayList<>();
         long end = System.currentTimeMillis() + MILLIS;
         boolean once = true;
         while ((found.size() < count && System.currentTimeMillis() < end) || once) {
             if (found.size() >= count) once = false;
-            for (MessageView m : consumer.receive(16, Duration.ofSeconds(30))) {
-                found.add(body(m));
-                consumer.ack(m);
+            try {
+                for (MessageView m : consumer.receive(16, Duration.ofSeconds(30))) {
+                    found.add(body(m));
+                    consumer.ack(m);
+                }
+            } catch (ClientException e) { // the server does not know the consumer yet
+                Thread.sleep(200);
             }
             if (System.currentTimeMillis() >= end) break;
         }
@@ -49,7 +53,15 @@ public class Client {
         consumer.close();
         return String.join(",", out);
     }
-    public static void main(String[] a) throws Exception {
+    public static void main(String[] a) {
+        try {
+            run(a);
+        } catch (Exception e) { // the threads of the client would keep the program alive
+            e.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+    static void run(String[] a) throws Exception {
         c = ClientConfiguration.newBuilder().setEndpoints(a[0]).enableSsl(false).build();
         Producer p = S.newProducerBuilder().setClientConfiguration(c).setTopics(T + "tx")
             .setTransactionChecker(m -> { asked.complete(body(m)); return TransactionResolution.COMMIT; }).build();
@@ -72,7 +84,8 @@ public class Client {
             if (body.startsWith("rolled")) { tx.rollback(); continue; }
             tx.commit();
             if (body.equals("twice")) {
-                try { tx.commit(); } catch (Exception e) { say("the second commit", e); }
+                try { tx.commit(); say("the second commit", "accepted"); }
+                catch (Exception e) { say("the second commit", e.getClass().getSimpleName()); }
                 try { tx.rollback(); say("rollback after commit", "accepted"); }
                 catch (Exception e) { say("rollback after commit", e.getClass().getSimpleName()); }
             }
