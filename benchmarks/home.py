@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import secrets
 import statistics
@@ -122,6 +123,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
     asked = parser.parse_args()
+    logging.getLogger("fmq.home").setLevel(logging.ERROR)  # each take-over here is meant
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors before")
     with tempfile.TemporaryDirectory(dir=".") as folder, ExitStack() as ends:
         place = Path(folder).resolve()
