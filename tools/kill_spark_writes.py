@@ -46,6 +46,7 @@ from tests.spark.conftest import QUIET
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS_OF_A_BATCH = 1000
+CALM = "calm"  # once this file is there, nothing is killed any more
 SHARE_OF_TASKS, SHARE_OF_COMMITTERS = 0.15, 0.2
 SHARE_OF_SLOW_TASKS, SLOW_SECONDS = 0.1, 4
 SPECULATION = {
@@ -65,7 +66,7 @@ def note(deaths: str, what: str) -> None:
 
 def die(deaths: str, point: str, share: float) -> None:
     """End this process, in a `share` of the calls. A line in the file `deaths` says so."""
-    if SystemRandom().random() < share:
+    if SystemRandom().random() < share and not Path(deaths).with_name(CALM).exists():
         note(deaths, point)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -178,7 +179,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.communicate()
 
 
-def run(folder: Path, drivers: int, batches: int, random: Random) -> int:
+def run(folder: Path, drivers: int, batches: int, minutes: float, random: Random) -> int:
     rows = batches * ROWS_OF_A_BATCH
     fmq.open(folder / "sink", fmq.Options(topic_queues={"out": 4})).close()
     with fmq.open(folder / "source") as source:
@@ -189,10 +190,13 @@ def run(folder: Path, drivers: int, batches: int, random: Random) -> int:
     code: int | None = 1
     while code:
         driver = started("driver", folder)
-        end = random.uniform(10, 60) if killed["driver"] < drivers else 1e9
+        end = random.uniform(20, 90) if killed["driver"] < drivers else 1e9
         ready = time.monotonic()
         while (code := driver.poll()) is None:
             time.sleep(random.uniform(1, 12))
+            if time.monotonic() - begun > 60 * minutes:
+                (folder / CALM).touch()
+                continue
             if time.monotonic() - ready > end:
                 kill(driver)
                 killed["driver"] += 1
@@ -227,6 +231,7 @@ def main() -> int:
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?")
     parser.add_argument("--drivers", type=int, default=5)
     parser.add_argument("--batches", type=int, default=24)
+    parser.add_argument("--minutes", type=float, default=1e9, help="then nothing is killed")
     parser.add_argument("--cluster", action="store_true", help="two executors, speculation")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--part", choices=["driver", "engine"], help=argparse.SUPPRESS)
@@ -243,7 +248,7 @@ def main() -> int:
     (folder / "token").chmod(0o600)
     with socket.create_server(("127.0.0.1", 0)) as free:
         (folder / "address").write_text(f"tcp://127.0.0.1:{free.getsockname()[1]}")
-    return run(folder, args.drivers, args.batches, Random(args.seed))
+    return run(folder, args.drivers, args.batches, args.minutes, Random(args.seed))
 
 
 if __name__ == "__main__":

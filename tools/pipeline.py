@@ -77,6 +77,7 @@ def warmest(lake: Path) -> list[tuple[Any, ...]]:
 
 
 def main(folder: Path, spark: Any) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     shop, lake = folder / "shop", folder / "lake"
     measure(shop)
     clean(spark, shop, folder / "checkpoint")

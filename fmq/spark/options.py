@@ -27,14 +27,19 @@ KNOWN = {
     "timeFrom": "only rows from this time on, in ISO 8601",
     "timeBefore": "only rows before this time",
     "splitBytes": "how much of a large segment makes a partition, at least",
+    "maxPartitionBytes": "small parts are read by one task, up to so many bytes",
+    "minPartitions": "but there are at least so many tasks, if there are so many parts",
     "path": "the directory, or a pattern of several",
     "paths": "several, as a list in JSON; load([...]) sets it",
     "maxRecordsPerTrigger": "streaming: messages in a batch",
     "maxBytesPerTrigger": "streaming: bytes of the journal in a batch",
-    "startingPosition": "streaming: earliest or latest, for a query that has no checkpoint",
+    "startingPosition": "streaming: earliest, latest or a position, for one without a checkpoint",
     "onGap": "streaming: fail or skip, when retention was faster",
 }
 MODES = ("strict", "permissive")
+PARTITION_BYTES = 64 << 20
+PARTITIONS_MIN = 8
+STARTS = ("earliest", "latest")
 OF_A_TABLE = frozenset(
     [
         "owner",
@@ -69,6 +74,9 @@ class ReadOptions:
     records_max: int | None = None
     bytes_max: int | None = None
     from_latest: bool = False
+    from_position: int | None = None
+    partition_bytes: int = PARTITION_BYTES
+    partitions_min: int = PARTITIONS_MIN
     skip_gaps: bool = False
     wanted: Selection = EVERYTHING
 
@@ -86,6 +94,9 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
     check_choice("view", view, VIEWS)
     columns = values.get("columns")
     permissive = _choice(values, "mode", MODES) == "permissive" or view == "damage"
+    start = values.get("startingPosition", "").strip()
+    position = _whole("startingPosition", start, 0, LAST) if start.isdecimal() else None
+    latest = position is None and _choice(values, "startingPosition", STARTS) == "latest"
     return ReadOptions(
         _paths(values),
         view,
@@ -94,7 +105,10 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
         _number(values, "splitBytes") or SPLIT_BYTES,
         _number(values, "maxRecordsPerTrigger"),
         _number(values, "maxBytesPerTrigger"),
-        _choice(values, "startingPosition", ("earliest", "latest")) == "latest",
+        latest,
+        position,
+        _number(values, "maxPartitionBytes") or PARTITION_BYTES,
+        _number(values, "minPartitions") or PARTITIONS_MIN,
         _choice(values, "onGap", ("fail", "skip")) == "skip",
         _wanted(values, view),
     )

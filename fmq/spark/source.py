@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from fmq.spark.options import ReadOptions, parse
-from fmq.spark.part import SparkPart
+from fmq.spark.part import SparkPart, packed
 from fmq.spark.stream import StreamReader
 from fmq.spark.types import arrow_schema, spark_schema
 from fmq.spark.worker import spare_collections
@@ -24,6 +24,7 @@ from fmq.spark.writers import BatchWriter, StreamWriter
 from fmq.table.fleet import is_fleet, see_all
 from fmq.table.read import read_split, told_batch, told_rows
 from fmq.table.schema import names_value, schema_of
+from fmq.table.split import Split
 from fmq.table.value_column import value_type
 
 
@@ -69,19 +70,18 @@ class SplitReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        options, found = self._options, list[InputPartition]()
+        options, splits, told = self._options, list[Split](), list[InputPartition]()
         # a wrong schema is refused here, before anything runs
         arrow_schema(options.view, self._schema)
         undecided = options.view == "transactions"
         seen = see_all(options.paths, permissive=options.permissive, undecided=undecided)
         for journal in seen:
-            splits = journal.splits(
+            splits += journal.splits(
                 options.wanted, lanes=options.view == "messages", split_bytes=options.split_bytes
             )
-            found += map(SparkPart, splits)
             if rows := told_rows(journal, options.view, permissive=options.permissive):
-                found.append(SparkPart(journal.whole(), rows))
-        return found
+                told.append(SparkPart([journal.whole()], rows))
+        return [*packed(splits, options.partition_bytes, options.partitions_min), *told]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SparkPart):
@@ -89,14 +89,14 @@ class SplitReader(DataSourceReader):
         spare_collections()
         schema = arrow_schema(self._options.view, self._schema)
         if partition.rows is not None:
-            told = told_batch(partition.split, partition.rows, schema, self._options.wanted)
+            told = told_batch(partition.splits[0], partition.rows, schema, self._options.wanted)
             return iter((told,))
-        return read_split(
-            partition.split,
-            self._options.view,
-            schema,
-            self._options.wanted,
-            permissive=self._options.permissive,
+        options = self._options
+        what: Any = options.view, schema, options.wanted
+        return (
+            batch
+            for split in partition.splits
+            for batch in read_split(split, *what, permissive=options.permissive)
         )
 
 

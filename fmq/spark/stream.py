@@ -23,13 +23,14 @@ from pyspark.sql.types import StructType
 
 from fmq.errors import BadOption, NotAStore
 from fmq.spark.options import ReadOptions
-from fmq.spark.part import SparkPart
+from fmq.spark.part import SparkPart, packed
 from fmq.spark.types import arrow_schema
 from fmq.spark.worker import spare_collections
 from fmq.table.fleet import see_all
 from fmq.table.read import read_split
 from fmq.table.snapshot import Snapshot
-from fmq.table.stream import BatchRoom, ReadPoint, batch_end, go_on
+from fmq.table.split import Split
+from fmq.table.stream import BatchRoom, ReadPoint, append_at, batch_end, go_on
 from fmq.table.table_errors import Outrun, Overtaken
 
 Offset = dict[str, dict[str, int]]
@@ -53,13 +54,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- how far ----------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        latest = self._options.from_latest
-        return as_offset(
-            {
-                store: ReadPoint(journal.visible_to) if latest else beginning(journal)
-                for store, journal in self._look().items()
-            }
-        )
+        return as_offset({store: self._start(each) for store, each in self._look().items()})
+
+    def _start(self, journal: Snapshot) -> ReadPoint:
+        """Return where a stream begins that has no checkpoint."""
+        options = self._options
+        if options.from_latest:
+            return ReadPoint(journal.visible_to)
+        if options.from_position is not None:
+            asked = max(options.from_position, journal.first)
+            return ReadPoint(append_at(journal, min(asked, journal.visible_to)))
+        return beginning(journal)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         # Check the options here, at Spark's first question: it would hide an error of __init__ in
@@ -164,15 +169,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         before, after = as_points(start), as_points(end)
-        found = list[InputPartition]()
+        found, options = list[Split](), self._options
         self._look()
         for store, point in after.items():
             begin = before.get(store, point)
             if begin.position < point.position:
-                found += self._parts(store, begin, point)
-        return found
+                found += self._splits(store, begin, point)
+        return [*packed(found, options.partition_bytes, options.partitions_min)]
 
-    def _parts(self, store: str, begin: ReadPoint, end: ReadPoint) -> list[SparkPart]:
+    def _splits(self, store: str, begin: ReadPoint, end: ReadPoint) -> list[Split]:
         journal = self._seen.get(store)
         if journal is None:
             raise NotAStore(
@@ -185,14 +190,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._behind_gap(journal, ReadPoint(told), end.position)
         if found.skipped_bytes:
             self._skipped[store] = self._skipped.get(store, 0) + found.skipped_bytes
-        splits = journal.splits(
+        return journal.splits(
             self._options.wanted,
             start=found.position,
             end=end.position,
             lanes=self._options.view == "messages",
             split_bytes=self._options.split_bytes,
         )
-        return list(map(SparkPart, splits))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SparkPart):
@@ -200,24 +204,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spare_collections()
         options = self._options
         schema = arrow_schema(options.view, self._schema)
-        try:
-            yield from read_split(
-                partition.split,
-                options.view,
-                schema,
-                options.wanted,
-                permissive=options.permissive,
-            )
-        except Overtaken:
-            if not options.skip_gaps:
-                raise
-            LOG.warning(
-                "%s: retention dropped the journal from position %d up to %d after this batch was "
-                "planned; it is left out, as onGap=skip says, and no offset counts it",
-                partition.split.path,
-                partition.split.start,
-                partition.split.end,
-            )
+        for split in partition.splits:
+            try:
+                yield from read_split(
+                    split, options.view, schema, options.wanted, permissive=options.permissive
+                )
+            except Overtaken:
+                if not options.skip_gaps:
+                    raise
+                LOG.warning(
+                    "%s: retention dropped the journal from position %d up to %d after this batch "
+                    "was planned; it is left out, as onGap=skip says, and no offset counts it",
+                    *(split.path, split.start, split.end),
+                )
 
 
 def beginning(journal: Snapshot) -> ReadPoint:

@@ -436,7 +436,7 @@ def test_a_part_dropped_before_its_task_raises_or_is_skipped(tmp_path: Path) -> 
     outrun(tmp_path / "a")
     [first, *_] = parts
     assert isinstance(first, SparkPart)
-    with pytest.raises(Overtaken, match=f"{first.split.file} was dropped"):
+    with pytest.raises(Overtaken, match=f"{first.splits[0].file} was dropped"):
         list(stream.reader.read(first))
     stream.life(onGap="skip")
     assert list(stream.reader.read(first)) == []
