@@ -18,6 +18,7 @@ from fmq.errors import Damaged, ExtraMissing, HomeRefused, Locked, NotAStore
 from fmq.home.home_addresses import RETRY_SECONDS, check_address, is_home, objects_at
 from fmq.home.home_history import HomePiece
 from fmq.home.home_log import HomeLog
+from fmq.home.objects import NoAnswer
 from fmq.machine.disk import Buffer, Page
 from fmq.posix import RealDisk
 from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, NAME, PAGE, VERSION, no_page
@@ -25,11 +26,11 @@ from fmq.store.journal.segment import base_of, is_segment, segment_name
 
 
 def disk_to_read(address: str) -> HomeReadDisk | None:
-    """Return a disk with the home at `address`; None if no home lies there, or it is a path."""
+    """Return a disk with the home at `address`; None if it is a path, or none can be read there."""
     if not ADDRESS.match(address) or "?" in address or not is_home(address):
         return None
     with (
-        suppress(ExtraMissing, NotAStore, HomeRefused),
+        suppress(ExtraMissing, NotAStore, HomeRefused, OSError, NoAnswer),
         closing(objects_at(address, make=False)) as objects,
     ):
         if objects.names("slots"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fmq
-from fmq.errors import BadName
+from fmq.errors import HomeRefused
 from tests.cli.command import fmq_process
 
 
@@ -37,5 +37,5 @@ def test_all_of_a_home_is_read_and_its_owner_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_home_that_is_not_there_is_an_address_still(tmp_path: Path) -> None:
-    with pytest.raises(BadName, match="an address"):
+    with pytest.raises(HomeRefused, match="no home can be read at this address"):
         fmq.open(f"file://{tmp_path}/none", read_only=True)
