@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         except fmq.UnknownTransaction:
             note_what_is_not_shown(args.dir, engine)
             raise
-        undecided = None
+        undecided, is_served = None, isinstance(engine, fmq.RemoteEngine)
         if outcome.state == "undecided":
             undecided = next((tx for tx in engine.undecided() if tx.tx_id == args.tx_id), None)
     with visit(args.dir) as directory:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
                 ("rollback", "nobody ever sees it, and what it acks is delivered again"),
             )
         ]
-        if undecided.producer:
+        if undecided.producer and not is_served:
             rows.insert(0, {"run": serve, "why": "if it is bound: lets its database decide"})
         output.commands("next", rows)
     return FINE

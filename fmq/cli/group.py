@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,8 @@ from fmq.cli.pause import PAUSED, add_why
 from fmq.cli.person import person
 from fmq.cli.place import reading, writing
 from fmq.findings.text import exact, plain
+
+RANGES_COUNTED = 1000  # in hand, to say how much each member holds
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -84,8 +87,11 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
         group = engine.group(args.name)
         rows, members = [asdict(info) for info in group.infos()], group.members()
         former = [asdict(member) for member in group.former_members()]
+        holds: Counter[str | None] = Counter()
+        for each in group.in_hand(limit=RANGES_COUNTED):
+            holds[each.member] += each.count
     output.rows("group", GROUP, rows, empty="its topics have no messages yet")
-    shown = [asdict(member) for member in members]
+    shown = [asdict(member) | {"holds": holds[member.name]} for member in members]
     output.rows("member", MEMBER, shown, empty="it has no members now", title="members")
     if former:
         output.rows("former_member", FORMER, former, title="members that are out")
@@ -185,6 +191,10 @@ MEMBER = (
     Column(
         "", "queues", of_row=lambda row: ", ".join(f"{t}/{q}" for t, q in row["owns"]), folds=True
     ),
-    Column("strategy", "strategy"),
+    Column("strategy", "strategy", optional=True),
+    Column("holds", "holds", right=True),
     Column("seen_seconds", "last seen", right=True, show=lambda age: f"{age:.1f} s ago"),
+    Column("pid", "process", right=True, show=exact),
+    Column("host", "host"),
+    Column("address", "address", optional=True),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from fmq.cli.arguments import text
 from fmq.cli.codes import FINE
-from fmq.cli.output import Column, Output
+from fmq.cli.output import Column, Output, note
 from fmq.cli.person import person
 from fmq.cli.place import writing
 from fmq.findings.text import moment, plain
@@ -40,6 +40,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         found = engine.topic(args.topic) if args.group is None else engine.group(args.group)
         change = found.pause if args.verb == "pause" else found.resume
         change(reason=args.reason, by=args.by or person())
+    what = f"group {args.group}" if args.topic is None else f"topic {args.topic}"
+    note(f"{what} is {'paused' if args.verb == 'pause' else 'not paused now'}.")
     return FINE
 
 

@@ -21,12 +21,13 @@ from fmq.findings.rates import (
     catch_up_said,
     compared,
     disk_said,
+    growth_said,
     look,
     rate_said,
     retention_said,
     undecided_said,
 )
-from fmq.findings.text import brief, duration, size
+from fmq.findings.text import brief, duration
 
 BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 20  # looks that a line of bars shows
@@ -93,7 +94,7 @@ def _ms(number: float) -> str:
 
 TOP = (
     Column("messages_per_second", "messages", show=rate_said),
-    Column("bytes_per_second", "journal grows", show=lambda rate: f"{size(int(rate))}/s"),
+    Column("bytes_per_second", "journal grows", show=growth_said),
     Column("syncs_per_second", "syncs", show=rate_said),
     Column("answer_ms", "answers in", show=_ms),
     Column("", "undecided", of_row=undecided_said),

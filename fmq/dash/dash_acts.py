@@ -146,9 +146,9 @@ def put_out(site: DashSite, query: Query) -> Act:
         return f"{plain(member)} is out, and {counted(count, 'message')} went back."
 
     effect = (
-        f"Others get its queues and the {counted(held, 'message')} that it holds. Its next call "
-        "fails, with your reason. What its handler does now is done twice. Only the log of the "
-        "engine has it."
+        f"Others get its queues and the {counted(held, 'message')} that it holds. Its next poll "
+        "fails, with your reason, and so does an ack of what it held. What its handler does now is "
+        "done twice. Only the log of the engine has it."
     )
     title = f"Put {plain(member)} out of group {plain(group)}"
     return Act(title, effect, "put out", carry_out, link("group", name=group))

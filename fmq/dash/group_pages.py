@@ -23,8 +23,8 @@ from fmq.dash.frame import (
 )
 from fmq.dash.markup import Child, Markup, join, link, tag
 from fmq.dash.sparkline import sparkline
-from fmq.findings.rates import disk_said, rate_said, retention_said, undecided_said
-from fmq.findings.text import brief, counted, plain, size
+from fmq.findings.rates import disk_said, growth_said, rate_said, retention_said, undecided_said
+from fmq.findings.text import brief, counted, plain
 from fmq.findings.verdict import Remark, headline, place_said, remarks, worst
 
 HELD_SHOWN = 200
@@ -88,7 +88,7 @@ def _journal(site: DashSite, top: Mapping[str, Any]) -> Markup:
                 "messages",
                 [rate_said(top["messages_per_second"]), sparkline("messages a second", curve)],
             ),
-            ("journal grows", f"{size(int(top['bytes_per_second']))}/s"),
+            ("journal grows", growth_said(top["bytes_per_second"])),
             ("answers in", brief(top["answer_ms"] / 1000)),
             ("undecided", tag("a", undecided_said(top), href=link("transactions"))),
             ("dead letters", tag("a", top["dead_letters"], href=link("dead"))),
@@ -109,8 +109,8 @@ def _group_row(site: DashSite, row: Mapping[str, Any]) -> list[Child]:
         badge(row["state"], headline(row["state"], top.get("seconds_to_catch_up"))),
         row["text"],
         [top.get("lag", 0), sparkline(f"lag of {name}", lag)],
-        rate_said(top.get("arrive_per_second", 0.0)),
-        rate_said(top.get("acks_per_second", 0.0)),
+        rate_said(top.get("arrive_per_second")),
+        rate_said(top.get("acks_per_second")),
         top.get("in_hand"),
         top.get("members"),
     ]

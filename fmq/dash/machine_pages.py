@@ -8,7 +8,7 @@ from fmq.dash.dash_site import DashSite
 from fmq.dash.frame import DashPage, facts, table, when
 from fmq.dash.markup import Markup, join, link, tag
 from fmq.findings.action_log import actions
-from fmq.findings.rates import disk_said, rate_said, retention_said
+from fmq.findings.rates import disk_said, growth_said, rate_said, retention_said
 from fmq.findings.text import duration, exact, plain, size
 
 LOG_BYTES = 16 << 20
@@ -46,7 +46,7 @@ def disk(site: DashSite, query: Query) -> DashPage:
             [
                 ("trouble", top["trouble"]),
                 ("disk", disk_said(top)),
-                ("grows", f"{size(int(top['bytes_per_second']))}/s"),
+                ("grows", growth_said(top["bytes_per_second"])),
                 ("full in", None if full is None else f"{duration(full)} at this rate"),
                 ("retention", retention_said(top)),
                 ("its limit is reached in", None if soon is None else duration(soon)),
@@ -60,7 +60,7 @@ def disk(site: DashSite, query: Query) -> DashPage:
         table(
             ("kept by",),
             [(each,) for each in stats.kept_by],
-            "No segment is over the limits and has to wait.",
+            "No segment has to wait now. The line retention says what would stay.",
             title="What retention waits for",
         ),
         table(

@@ -13,7 +13,7 @@ from typing import Any
 
 import fmq
 from fmq.basics.clock import Clock
-from fmq.findings.rates import Sight, compared, look
+from fmq.findings.rates import Sight, compared, look, without_rates
 
 EVERY_SECONDS = 2.0
 RATE_SECONDS = 30.0
@@ -45,8 +45,11 @@ class Pulse:
             self._sights.append(sight)
             while len(self._sights) > 2 and sight.at - self._sights[1].at >= RATE_SECONDS:
                 self._sights.popleft()
-            self._remember(compared(before, sight))
             self._journal, *groups = compared(self._sights[0], sight)
+            if sight is before:
+                self._journal, *groups = map(without_rates, [self._journal, *groups])
+            else:
+                self._remember(compared(before, sight))
             self._rows = {row["group"]: row for row in groups}
 
     def _remember(self, rows: list[dict[str, Any]]) -> None:

@@ -176,7 +176,7 @@ class UnknownMember(UsageError):
     def __init__(self, group: str, member: str) -> None:
         super().__init__(
             f"the group {group!r} has no member {member!r} now. Nothing was changed; "
-            f"engine.group({group!r}).members() lists those that it has."
+            f"`fmq group show`, or engine.group({group!r}).members(), lists those that it has."
         )
         self.group = group
         self.member = member

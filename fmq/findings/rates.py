@@ -71,6 +71,9 @@ def compared(before: Sight, after: Sight) -> list[dict[str, Any]]:
         return round(max(new - old, 0) / took, 3)
 
     grows = rate(before.stats.position, after.stats.position)
+    # Other programs fill the disk, too.
+    falls = rate(-(before.free_bytes or 0), -(after.free_bytes or 0))
+    fills = max(grows, falls)
     kept = after.stats.position - after.stats.first_position
     sent = sum(rate(before.ends.get(topic, 0), end) for topic, end in after.ends.items())
     oldest, options = after.oldest_undecided, after.options
@@ -92,7 +95,8 @@ def compared(before: Sight, after: Sight) -> list[dict[str, Any]]:
             "clients": after.clients,
             "journal_bytes": kept,
             "free_bytes": after.free_bytes,
-            "seconds_to_full": (after.free_bytes or 0) / grows if grows else None,
+            "free_falls_per_second": falls,
+            "seconds_to_full": (after.free_bytes or 0) / fills if fills else None,
             "retain_bytes": limit,
             "retain_seconds": options.retain_seconds,
             "retain_acked_bytes": acked_limit,
@@ -122,6 +126,7 @@ def compared(before: Sight, after: Sight) -> list[dict[str, Any]]:
                 "seconds_to_catch_up": lag / gains if lag and gains > 0 else None,
                 "in_hand": sum(in_hand) if in_hand else None,
                 "members": infos[0].members,
+                "paused": any(info.paused for info in infos),
             }
         )
     return rows
@@ -149,12 +154,25 @@ def _until(limit: int | None, there: int, grows: float) -> float | None:
     return max(limit - there, 0) / grows if grows else 0.0
 
 
+def without_rates(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `compared` as one look has it, that is without rates."""
+    is_rate = ("_per_second", "seconds_to_full", "seconds_to_retention", "seconds_to_catch_up")
+    return {name: None if name.endswith(is_rate) else value for name, value in row.items()}
+
+
 # --- in words ------------------------------------------------------------------------------------
 
 
-def rate_said(number: float) -> str:
-    """Return a rate with its unit."""
+def rate_said(number: float | None) -> str:
+    """Return a rate with its unit; a dash while there was only one look."""
+    if number is None:
+        return "–"
     return f"{number:,.0f}/s" if number >= 10 or not number else f"{number:.1f}/s"
+
+
+def growth_said(number: float | None) -> str:
+    """Return how fast something grows; a dash while there was only one look."""
+    return "–" if number is None else f"{size(int(number))}/s"
 
 
 def undecided_said(row: Mapping[str, Any]) -> str:
@@ -173,6 +191,9 @@ def disk_said(row: Mapping[str, Any]) -> str:
     said += "" if free is None else f", {size(free)} free"
     if full is None:
         return said
+    if row["free_falls_per_second"] > row["bytes_per_second"]:
+        falls = size(int(row["free_falls_per_second"]))
+        said += f", which falls by {falls}/s, mostly by other files"
     said += f", full in {duration(full)} at this rate"
     if soon is None:
         return said
@@ -199,7 +220,9 @@ def retention_said(row: Mapping[str, Any]) -> str:
         limits.append(f"drops what every group has acked above {limit}{when}")
     groups = row["unread_kept_for"]
     if limits and groups:
-        limits.append(f"messages not acked by {_listed(groups)} stay until they are acked")
+        limits.append(f"messages not acked by {_in_words(groups)} stay until they are acked")
+    if limits and row["undecided"]:
+        limits.append("what an undecided transaction began behind stays until it is decided")
     return "; ".join(limits) or "drops nothing"
 
 
@@ -207,8 +230,17 @@ def catch_up_said(row: Mapping[str, Any]) -> str:
     """Return in how long a group has no lag any more, at its rate."""
     if not row["lag"]:
         return "now"
+    if row["paused"]:
+        return "paused"
     soon = row["seconds_to_catch_up"]
     return "never at this rate" if soon is None else duration(soon)
+
+
+def _in_words(groups: list[str]) -> str:
+    shown, more = groups[:HOLDERS_SHOWN], len(groups) - HOLDERS_SHOWN
+    if more > 0:
+        shown.append(f"{more} more")
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
 def _listed(holders: list[str]) -> str:

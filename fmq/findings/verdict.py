@@ -85,7 +85,8 @@ def remarks(seen: Seen) -> list[Remark]:
         *_read_by_nobody(seen),
         *_given_up(seen),
     ]
-    if not any(each.state == UNREAD for each in found):
+    is_paused = all(info.paused for info in seen.infos) and bool(seen.infos)
+    if not is_paused and not any(each.state == UNREAD for each in found):
         found.append(_progress(seen))
     order = (PAUSED, STUCK, UNREAD, BEHIND, WORKING, DONE)
     return sorted(found, key=lambda each: order.index(each.state))
@@ -226,8 +227,11 @@ def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
     commands = []
     if state == STUCK:
         act = partial(seen.command, reason="...")
+        is_alone = len(seen.members or ()) == 1
+        others = "gives back what it holds; there is no other member yet: start one"
+        others = others if is_alone else "others get what it holds; it may go on"
         commands = [
-            (act("group release", each.member), "others get what it holds; it may go on"),
+            (act("group release", each.member), others),
             (act("group put-out", each.member), "the same, and it gets nothing any more"),
         ]
         # Do not name the process of the engine itself: other clients need it.
@@ -367,7 +371,8 @@ def _who(name: str | None, each: fmq.HeldMessages | fmq.FormerMember) -> str:
 def _skip(seen: Seen, each: fmq.HeldMessages) -> tuple[str, str]:
     count = ("--count", each.count) if each.count > 1 else ()
     command = seen.command("group skip", each.topic, each.queue, each.offset, *count)
-    return command, "passes over it for good"
+    what = "it" if each.count == 1 else "one of them"
+    return command, f"only if {what} is the cause: the group never gets {place_said(each)}"
 
 
 def headline(state: str, seconds_to_catch_up: float | None) -> str:

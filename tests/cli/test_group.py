@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,8 @@ def test_release_and_put_out_work_on_members_of_a_live_engine(path: Path) -> Non
         engine.send_many("orders", [b"3", b"4"])
         with engine.consumer("orders", group="billing", member="ann") as ann:
             assert len(ann.poll(limit=2)) == 2
+            (shown,) = fmq_json("group", "show", path, "billing").of("member")
+            assert (shown["holds"], shown["pid"]) == (2, os.getpid())
             why = "--reason", "it hangs"
             assert fmq_json("group", "release", path, "billing", "ann", *why).code == 0
             assert [each.state for each in engine.group("billing").in_hand()] == ["waits"]

@@ -14,7 +14,16 @@ import pytest
 
 import fmq
 from fmq.cli.top import line_of_bars
-from fmq.findings.rates import catch_up_said, compared, disk_said, look, retention_said
+from fmq.findings.rates import (
+    catch_up_said,
+    compared,
+    disk_said,
+    growth_said,
+    look,
+    rate_said,
+    retention_said,
+    without_rates,
+)
 from tests.cli.command import COMMAND, ENVIRONMENT, fmq_json, fmq_table
 
 FAST = ("--interval", "0.01")
@@ -101,8 +110,32 @@ def test_top_says_that_unread_messages_stay_beyond_the_limit(tmp_path: Path, kee
     waits, begins = "if retention has to wait until then", "but retention begins before that"
     assert disk_said(top).endswith(waits if keeps else begins)
     assert disk_said(top | {"seconds_to_full": 1.0}).endswith("before retention begins")
+    assert "undecided" not in retention_said(top)
+    assert "until it is decided" in retention_said(top | {"undecided": 1})
     assert catch_up_said(group) == "never at this rate"
     assert catch_up_said(group | {"lag": 0}) == "now"
+    assert catch_up_said(group | {"paused": True}) == "paused"
+
+
+def test_a_disk_that_others_fill_is_full_by_their_rate(tmp_path: Path) -> None:
+    with fmq.open(tmp_path / "d", background=False) as engine:
+        before = look(engine)
+        engine.send("t", b"x" * 1000)
+        after = look(engine)
+    before = replace(before, free_bytes=3 << 30)
+    top, *_ = compared(before, replace(after, at=before.at + 1, free_bytes=2 << 30))
+    assert top["seconds_to_full"] == 2 and "mostly by other files" in disk_said(top)
+    top, *_ = compared(before, replace(after, at=before.at + 1, free_bytes=3 << 30))
+    assert top["seconds_to_full"] > 1e6 and "other files" not in disk_said(top)
+
+
+def test_one_look_shows_no_rates(shop: Path) -> None:
+    with fmq.open(shop, background=False) as engine:
+        sight = look(engine)
+    top, group = map(without_rates, compared(sight, sight))
+    said = growth_said(top["bytes_per_second"]), rate_said(group["acks_per_second"])
+    assert (said, group["lag"]) == (("–", "–"), 2)
+    assert "full in" not in disk_said(top)
 
 
 def test_bars_show_which_values_are_large() -> None:

@@ -91,6 +91,7 @@ def test_an_act_asks_before_it_is_done(page: Any, url: str, system: fmq.Engine) 
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Pause group archive").wait_for()
     assert system.groups("archive")[0].paused is None
+    page.wait_for_function("document.activeElement.name === 'reason'")
     page.keyboard.type("by a test")
     page.keyboard.press("Tab")
     page.keyboard.type("ann")
