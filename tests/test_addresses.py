@@ -78,13 +78,33 @@ def test_an_address_is_refused_as_a_path(call: str, address: str | Path, folder:
     assert set(os.listdir(folder)) <= {"shop"}
 
 
-@pytest.mark.parametrize("call", ["open", "connect"])
-def test_a_journal_in_memory_is_refused_and_no_folder_of_this_name_is_made(
-    call: str, folder: Path
-) -> None:
-    """The error names what a test takes instead."""
-    with pytest.raises(fmq.errors.BadName, match="fmq_engine"):
+def test_a_journal_in_memory_is_of_one_engine_and_ends_with_it(folder: Path) -> None:
+    """No folder of this name is made, and each call makes another journal."""
+    with fmq.open(":memory:") as engine, fmq.open(":memory:") as other:
+        with engine.transaction() as tx:
+            tx.send("orders", b"one")
+            tx.send("mails", b"two")
+        with engine.consumer("orders", group="g") as consumer:
+            (delivery,) = consumer.poll()
+            delivery.ack()
+        assert not other.queues() and not engine.groups("g")[0].unread
+        with pytest.raises(fmq.errors.BadOption, match="not served"):
+            engine.serve()
+        engine.backup("copy")
+    assert os.listdir(folder) == ["copy"]
+    fmq.restore("copy", "shop")
+    with fmq.open("shop") as engine:
+        assert [each.body for each in engine.read("mails")] == [b"two"]
+    with fmq.open(":memory:") as engine:
+        assert not engine.queues()
+
+
+@pytest.mark.parametrize("call", ["connect", "check"])
+def test_no_other_call_finds_a_journal_in_memory(call: str, folder: Path) -> None:
+    with pytest.raises(fmq.errors.BadName, match=r"of the engine alone"):
         CALLS[call](":memory:")
+    with pytest.raises(fmq.errors.NotAStore, match="nothing to read"):
+        fmq.open(":memory:", read_only=True)
     assert os.listdir(folder) == []
     fmq.open("./:memory:").close()
 

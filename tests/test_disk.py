@@ -17,13 +17,27 @@ import pytest
 from fmq.errors import Locked, NotAStore
 from fmq.machine.disk import Buffer, Directory, Disk
 from fmq.posix import RealDisk, RealFile
+from fmq.posix.memory_disk import MemoryDisk
 from fmq.testing import CrashDisk, FaultDisk, PowerLoss
+
+
+class MemoryFolders(MemoryDisk):
+    """A disk in memory for the directory of a test, which lies below another one."""
+
+    def __init__(self) -> None:
+        super().__init__("./data", CrashDisk())
+
+    def directory(self, path: str, *, make: bool) -> Directory:
+        path = "./data" if os.path.normpath(path) == "data" else path
+        return super().directory(path, make=make)
+
 
 DISKS: dict[str, Callable[[], Disk]] = {
     "real": RealDisk,
     "real, holding the GIL": lambda: RealDisk(hold_gil=True),
     "crash": CrashDisk,
     "fault": lambda: FaultDisk(CrashDisk()),
+    "memory": MemoryFolders,
 }
 
 

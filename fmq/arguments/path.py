@@ -40,10 +40,8 @@ def check_local(path: str) -> str:
     """
     if path == MEMORY:
         raise BadName(
-            f"path {path!r}: fmq has no journal in memory, as a journal is there to be found after "
-            "a crash. Nothing was opened or made. A test has the fixture fmq_engine, or "
-            "fmq.testing.outbox(), which docs/testing.md shows; a folder that is called so is "
-            f"./{path}"
+            f"path {path!r}: a journal in memory is of the engine alone that fmq.open made, and no "
+            f"other finds it. Nothing was opened or made. A folder that is called so is ./{path}"
         )
     if ADDRESS.match(path):
         raise BadName(

@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 from fmq.arguments.names import check_name, check_seconds
 from fmq.arguments.options import Options
-from fmq.arguments.path import ADDRESS, PathLike, check_local, text_of
+from fmq.arguments.path import ADDRESS, MEMORY, PathLike, check_local, text_of
 from fmq.basics.clock import Clock, SystemClock
 from fmq.bind.databases import check_resolve
 from fmq.engines.engine import Engine
@@ -18,6 +18,7 @@ from fmq.engines.thread_door import ThreadDoor
 from fmq.errors import HomeRefused, StorageFull, Unreadable
 from fmq.machine.disk import Directory, Disk, is_full
 from fmq.posix import RealDisk
+from fmq.posix.memory_disk import MemoryDisk
 from fmq.recovery.recover import lock_and_recover
 from fmq.remote.handover import when_let_go
 
@@ -97,7 +98,8 @@ def open(
                 f"{without_secrets(where)}: no home can be read at this address. Nothing was "
                 "opened. Look whether it can be reached, and is yours to read."
             )
-    if disk is None or not read_only:
+    in_memory = where == MEMORY and disk is None and home is None
+    if not in_memory and (disk is None or not read_only):
         check_local(where)
     options = _checked(options)
     _check_flag("read_only", read_only)
@@ -107,6 +109,8 @@ def open(
         _check_resolve(resolve, read_only=read_only)
     if disk is None:
         disk = disk_of(options)
+        if where == MEMORY:
+            disk = MemoryDisk(where, disk)
     else:
         check_door("disk", disk, "directory", "random")
     if clock is None:

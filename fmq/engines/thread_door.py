@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from fmq.allocation import Strategy
 from fmq.arguments.options import Options
+from fmq.arguments.path import MEMORY
 from fmq.assembly.background import Background
 from fmq.assembly.parts import Parts
 from fmq.assembly.shutdown import (
@@ -351,6 +352,11 @@ class ThreadDoor(ProducingDoor):
             raise BadOption(
                 "an engine with background=False has no threads, so it cannot serve. Nothing was "
                 "changed; open it with background=True, as it is by default."
+            )
+        if self.path == MEMORY:
+            raise BadOption(
+                f"{self.path}: a journal in memory is of its process alone, so it is not served. "
+                "Nothing was changed; open a directory."
             )
         if self.serving is None or self.serving.has_ended:
             make = partial(Host, self, incarnation=self._drawn)
