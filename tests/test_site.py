@@ -41,6 +41,23 @@ def test_each_link_leads_to_a_page_of_the_site() -> None:
     assert missing == []
 
 
+def test_each_page_is_two_clicks_from_the_index() -> None:
+    """Those of decisions are listed by a page that the site makes, which the index links to."""
+    files = {place: page for page, place in PLACES.items()}
+
+    def linked(page: Path) -> set[Path]:
+        found = (link.partition("#")[0] for _, link in LINK.findall(CODE.sub("", page.read_text())))
+        paths = {(page.parent / each).resolve() for each in found if each}
+        return {path for path in paths if path in PLACES}
+
+    index = ROOT / "docs" / "README.md"
+    first = linked(index)
+    reached = first.union(*map(linked, first), {index, files[Path("index.md")]})
+    assert "](decisions)" in index.read_text()
+    far = {page for page in {*PLACES} - reached if page.parent.name != "decisions"}
+    assert far == set()
+
+
 def test_a_fence_has_a_language_and_at_most_a_title() -> None:
     """The site would take ``` with other words for text."""
     for page in PLACES:

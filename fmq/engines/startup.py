@@ -109,7 +109,7 @@ def open(
         _check_resolve(resolve, read_only=read_only)
     if disk is None:
         disk = disk_of(options)
-        if where == MEMORY:
+        if in_memory:
             disk = MemoryDisk(where, disk)
     else:
         check_door("disk", disk, "directory", "random")
