@@ -1,7 +1,8 @@
 """A small HTTP server for Prometheus: /metrics and /healthz, in threads of its own.
 
 Its threads call the engine as threads of a program do, so they cannot stop it, and they end when
-the process does. Scrapes that come close together share one look: its text is kept for a second.
+the process does. Scrapes that come close together share one look: its text is kept for a
+second, or for 50 times what the look took, so that many groups cost others little.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from socket import AF_INET, AF_INET6
 from threading import BoundedSemaphore, Lock, Thread
 from typing import Any
@@ -19,7 +21,7 @@ from fmq.errors import BadOption, FmqError
 from fmq.metrics.exposition import exposition, text_of
 from fmq.metrics.numbers import Metric
 
-KEPT_SECONDS = 1.0
+KEPT_SECONDS, KEPT_SECONDS_MAX, KEPT_TIMES = 1.0, 10.0, 50.0
 ASKED_SECONDS = 5.0  # how long a client may take to send its request
 AT_ONCE_MAX = 8
 PORT_MAX = 65535
@@ -46,7 +48,8 @@ class MetricsPage:
         self._engine = engine
         self._clock = SystemClock() if clock is None else clock
         self._lock = Lock()
-        self._text: tuple[float, str] | None = None
+        self._text = ""
+        self._kept_until = -inf
         host, port = _host_and_port(where)
         try:
             self._server = MetricsServer((host, port), self)
@@ -79,11 +82,13 @@ class MetricsPage:
 
     def _metrics(self) -> str:
         with self._lock:  # one look at a time, however many clients ask
-            now = self._clock.monotonic()
-            if self._text is None or now - self._text[0] >= KEPT_SECONDS:
+            began = self._clock.monotonic()
+            if began >= self._kept_until:
                 numbers = self._numbers
-                self._text = now, text_of(numbers()) if numbers else exposition(self._engine)
-            return self._text[1]
+                self._text = text_of(numbers()) if numbers else exposition(self._engine)
+                kept = KEPT_TIMES * (self._clock.monotonic() - began)
+                self._kept_until = began + min(max(kept, KEPT_SECONDS), KEPT_SECONDS_MAX)
+            return self._text
 
     def close(self) -> None:
         """Answer nothing more."""

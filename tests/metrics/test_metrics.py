@@ -19,6 +19,7 @@ import pytest
 import fmq
 from fmq.metrics import MetricsPage, exposition
 from fmq.metrics.exposition import escaped
+from fmq.metrics.numbers import Metric
 from fmq.testing import FakeClock
 
 ROOT = Path(__file__).parent.parent.parent
@@ -122,6 +123,28 @@ def test_scrapes_that_come_together_share_one_look(tmp_path: Path) -> None:
         assert fetched(page.url)[1] == first
         clock.advance(1)
         assert value_of(fetched(page.url)[1], 'fmq_messages_sent_total{topic="orders"}') == 2
+
+
+@pytest.mark.parametrize(("took", "kept"), [(0.01, 1.0), (0.1, 5.0), (3.0, 10.0)])
+def test_a_look_that_takes_long_is_shared_for_longer(
+    engine: fmq.Engine, took: float, kept: float
+) -> None:
+    """So scrapes of many groups take a fiftieth of a processor, and no answer is very old."""
+    clock, looks = FakeClock(), [0]
+
+    def metrics() -> list[Metric]:
+        looks[0] += 1
+        clock.advance(took)
+        return []
+
+    with MetricsPage(engine, "127.0.0.1:0", clock, metrics) as page:
+        fetched(page.url)
+        clock.advance(kept - took - 0.001)
+        fetched(page.url)
+        assert looks == [1]
+        clock.advance(max(took, 0.002))
+        fetched(page.url)
+        assert looks == [2]
 
 
 def test_a_page_tells_a_closed_engine_from_one_that_works(tmp_path: Path) -> None:
