@@ -24,6 +24,23 @@ TLS = Path(__file__).parent.parent / "data" / "tls"
 CERTIFICATE, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
 
 
+def can_listen(host: str) -> bool:
+    """Return whether this machine has an address of the name."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as listener:
+            listener.bind(address)
+    except OSError:
+        return False
+    return True
+
+
+NEEDS_IPV6 = pytest.mark.skipif(not can_listen("::1"), reason="no IPv6 on this machine")
+NEEDS_LOCALHOST = pytest.mark.skipif(
+    not can_listen("localhost"), reason="localhost has no address on this machine"
+)
+
+
 def token_in(path: Path, text: str = "ab" * 32, mode: int = 0o600) -> str:
     path.write_text(text)
     path.chmod(mode)
@@ -41,7 +58,14 @@ def test_the_socket_of_a_directory_is_named_by_its_path(tmp_path: Path) -> None:
         assert serving.addresses == [str(tmp_path / "d" / "SOCKET")]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        pytest.param("[::1]", marks=NEEDS_IPV6),
+        pytest.param("localhost", marks=NEEDS_LOCALHOST),
+    ],
+)
 def test_a_client_with_the_token_is_served_over_loopback(tmp_path: Path, host: str) -> None:
     token = token_in(tmp_path / "token")
     with (
@@ -69,6 +93,7 @@ def test_a_client_without_the_token_is_refused_at_once(tmp_path: Path) -> None:
             client.send("t", b"1")
 
 
+@NEEDS_LOCALHOST
 def test_tls_serves_many_threads_of_one_client(tmp_path: Path) -> None:
     """Large messages cross in both directions at once."""
     token = token_in(tmp_path / "token")
@@ -111,6 +136,7 @@ def test_a_server_with_another_name_than_its_certificate_is_refused(tmp_path: Pa
         fmq.connect(f"tcp://127.0.0.2:{port_of(serving)}", token_file=token, tls_ca=CERTIFICATE)
 
 
+@NEEDS_LOCALHOST
 def test_a_client_with_an_older_tls_is_refused(tmp_path: Path) -> None:
     token = token_in(tmp_path / "token")
     with (
