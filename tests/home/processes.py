@@ -66,8 +66,14 @@ class Fleet:
         self.all: list[Process] = []
 
     def standby(self, name: str, *more: object, after: float = 2.0) -> Process:
-        listen = ("--listen", "tcp://127.0.0.1:0", "--token-file", self.token)
-        made = Process("standby", self.home, self.path / name, *listen, "--after", after, *more)
+        return self._start("standby", self.home, self.path / name, "--after", after, *more)
+
+    def serve(self, name: str) -> Process:
+        return self._start("serve", self.path / name, "--home", self.home)
+
+    def _start(self, *arguments: object) -> Process:
+        listen = ("--listen", "127.0.0.1:0", "--token-file", self.token)
+        made = Process(*arguments, *listen)
         self.all.append(made)
         return made
 

@@ -48,6 +48,27 @@ def test_a_client_goes_on_when_the_owner_is_gone(tmp_path: Path, number: signal.
                 assert client.stats().path == str(tmp_path / "a")
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_standby_goes_on_for_a_process_that_only_serves(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """`fmq serve --home` is fenced when it wakes, and ends."""
+    with fleet(tmp_path) as machines:
+        first = machines.serve("a")
+        first.wait_for("serving")
+        machines.standby("b").wait_for("standing by")
+        with fmq.connect(machines.home, token_file=str(machines.token), retry_for=30) as client:
+            client.send("t", b"0")
+            first.signal(number)
+            client.send("t", b"1")
+            assert bodies(client) == [b"0", b"1"]
+            assert client.stats().path == str(tmp_path / "b")
+        if number is signal.SIGSTOP:
+            first.signal(signal.SIGCONT)
+            assert "has taken over" in first.wait_for("has taken over")
+            assert first.process.wait(60) != 0
+
+
 def test_a_loop_follows_the_owner(tmp_path: Path) -> None:
     async def send(home: str, token: str) -> list[bytes]:
         async with fmq.aio.connect(home, token_file=token) as client:
