@@ -31,6 +31,7 @@ WORKERS = 4
 LIMIT = 3
 JOBS = 40_000  # enough for half an hour
 HANDLING_SECONDS = 0.02
+NEAR_NS = 1_000_000_000  # what happened this close to a moment with too many is printed
 
 
 class Note(NamedTuple):
@@ -65,24 +66,39 @@ def work(directory: str, notes: str, seed: int) -> None:
                     note("lost", type(error).__name__)
 
 
-def most_at_once(notes: list[Note], killed: dict[int, int]) -> tuple[int, int]:
-    """Return how many jobs were in work at once at most, and how many were begun. `killed` says
-    when each process was told to die.
-    """
-    changes: list[tuple[int, int]] = []
+class Job(NamedTuple):
+    """A job while a process had it in work."""
+
+    begin: int
+    end: int
+    pid: int
+    job: str
+
+
+def jobs_in(notes: list[Note], killed: dict[int, int]) -> list[Job]:
+    """Return all jobs that were begun. `killed` says when each process was told to die."""
+    found: list[Job] = []
     open_jobs: dict[tuple[int, str], int] = {}
     for note in notes:
         if note.what == "begin":
             open_jobs[note.pid, note.job] = note.at
         elif note.what == "end":
-            changes += [(open_jobs.pop((note.pid, note.job)), 1), (note.at, -1)]
-    for (pid, _), at in open_jobs.items():
-        changes += [(at, 1), (max(killed[pid], at), -1)]
-    most = now = 0
-    for _, by in sorted(changes):  # at one moment, what ends comes before what begins
-        now += by
-        most = max(most, now)
-    return most, len(changes) // 2
+            found.append(Job(open_jobs.pop((note.pid, note.job)), note.at, note.pid, note.job))
+    for (pid, job), at in open_jobs.items():
+        found.append(Job(at, max(killed[pid], at), pid, job))
+    return found
+
+
+def most_at_once(jobs: list[Job]) -> list[Job]:
+    """Return the jobs of the first moment at which the most were in work at once."""
+    most: list[Job] = []
+    now: list[Job] = []
+    for job in sorted(job for job in jobs if job.end > job.begin):
+        # What ends at a moment comes before what begins.
+        now = [each for each in now if each.end > job.begin] + [job]
+        if len(now) > len(most):
+            most = now
+    return most
 
 
 class Machine:
@@ -158,13 +174,30 @@ def main() -> int:
     finally:
         machine.end()
     notes = machine.noted()
-    most, jobs = most_at_once(notes, machine.killed)
+    jobs = jobs_in(notes, machine.killed)
+    most = most_at_once(jobs)
     lost = sum(each.what == "lost" for each in notes)
     print(
-        f"seed {args.seed}: {jobs:,} jobs, {machine.kills} kills, {lost} leases lost, at most "
-        f"{most} at once, and the limit is {LIMIT}"
+        f"seed {args.seed}: {len(jobs):,} jobs, {machine.kills} kills, {lost} leases lost, at most "
+        f"{len(most)} at once, and the limit is {LIMIT}"
     )
-    return int(most > LIMIT)
+    if len(most) <= LIMIT:
+        return 0
+    moment = most[-1].begin
+    for job in most:
+        span = f"{_ms(job.begin - moment)} to {_ms(job.end - moment)}"
+        print(f"  {job.job} of process {job.pid}: {span}")
+    for pid, at in machine.killed.items():
+        if abs(at - moment) < NEAR_NS:
+            print(f"  process {pid} was killed at {_ms(at - moment)}")
+    for note in notes:
+        if abs(note.at - moment) < NEAR_NS:
+            print(f"  {_ms(note.at - moment)}: process {note.pid}, {note.what} {note.job}")
+    return 1
+
+
+def _ms(ns: int) -> str:
+    return f"{ns / 1e6:.1f} ms"
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ PATIENCE_SECONDS = 30.0
 """What takes longer than this needs a person. It is half of `member_timeout_seconds`, after
 which the engine puts a silent member out: before that, people must see who has what."""
 HELD_SHOWN = 3
+SILENT_SECONDS_MIN = 5.0  # a member may work for so long between two calls, whatever the patience
 
 PAUSED, STUCK, UNREAD, BEHIND, WORKING, DONE = (
     *("paused", "stuck", "nobody reads it", "falls behind", "working", "up to date"),
@@ -82,6 +83,7 @@ def remarks(seen: Seen) -> list[Remark]:
         *_paused(seen),
         *_limited(seen),
         *_held(seen),
+        *_silent(seen),
         *_read_by_nobody(seen),
         *_given_up(seen),
     ]
@@ -144,7 +146,7 @@ def _read_by_nobody(seen: Seen) -> Iterator[Remark]:
         reason = f"only if nobody will ever read it: {lost} lose this reader for good"
         deletes = seen.command("group delete"), reason
         since = seen.former[0].out_at if seen.former else seen.opened_at
-        yield Remark(UNREAD, text, since or seen.oldest, (_show(seen), deletes))
+        yield Remark(UNREAD, text, since or seen.oldest, (*_ends(seen), _show(seen), deletes))
         return
     read = {topic for member in seen.members for topic in member.topics}
     for topic in sorted({info.topic for info in seen.infos if info.unread} - read):
@@ -180,7 +182,7 @@ def out_said(each: fmq.FormerMember, timeout: float) -> str:
     return {
         "left": "left, as its program has closed it,",
         "disconnected": "was cut off, as the connection of its process has ended,",
-        "silent": f"was put out, as it made no call for {duration(timeout)},",
+        "silent": f"went out, as it made no call for {duration(timeout)},",
         "replaced": "was replaced by another consumer of its name",
     }[each.why]
 
@@ -196,6 +198,20 @@ def _still_connected(seen: Seen) -> str:
     )
 
 
+def _ends(seen: Seen) -> list[tuple[str, str]]:
+    """Return the commands that end processes whose consumer of the group is out."""
+    return [
+        (f"kill {each.pid}", f"on {plain(each.host)}: it is out and may hang. Then start it anew")
+        for each in seen.connected
+        if any(group == seen.group for group, _ in each.members) and not _serves(seen, each.pid)
+    ]
+
+
+def _serves(seen: Seen, pid: int | None) -> bool:
+    """Return whether it is the process of the engine itself, which other clients need."""
+    return pid is None or str(pid) in re.findall(r"\d+", seen.writer or "")
+
+
 def _show(seen: Seen) -> tuple[str, str]:
     return seen.command("group show"), "its members, once its workers are restarted"
 
@@ -207,6 +223,25 @@ def _held(seen: Seen) -> Iterator[Remark]:
         these = [each for each in oldest if each.state == state]
         for each in these[:HELD_SHOWN]:
             yield said(seen, each, len(these))
+
+
+def _silent(seen: Seen) -> Iterator[Remark]:
+    """Say that all members are silent, though there are messages, and none of them has any."""
+    members = seen.members or []
+    if not seen.unread or not members or any(each.state == "held" for each in seen.held or ()):
+        return
+    if min(member.seen_seconds for member in members) < max(seen.patience, SILENT_SECONDS_MIN):
+        return
+    last = min(members, key=lambda member: member.seen_seconds)
+    text = (
+        f"No member takes messages (it has {len(members):,}): {_who(last.name, last)} was last "
+        f"seen {duration(last.seen_seconds)} ago. {_unread(seen)}."
+    )
+    commands = [(seen.command("group put-out", last.name, reason="..."), "its queues go to others")]
+    if not _serves(seen, last.pid):
+        commands.append((f"kill {last.pid}", f"on {plain(last.host)}: then start it anew"))
+    since = seen.now - timedelta(seconds=last.seen_seconds)
+    yield Remark(STUCK, text, since, tuple(commands))
 
 
 def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
@@ -234,8 +269,7 @@ def _by_member(seen: Seen, each: fmq.HeldMessages, count: int) -> Remark:
             (act("group release", each.member), others),
             (act("group put-out", each.member), "the same, and it gets nothing any more"),
         ]
-        # Do not name the process of the engine itself: other clients need it.
-        if each.pid is not None and str(each.pid) not in re.findall(r"\d+", seen.writer or ""):
+        if not _serves(seen, each.pid):
             commands.append((f"kill {each.pid}", f"on {each.host}: others get what it holds"))
         commands.append(_skip(seen, each))
     return Remark(state, text + ".", each.since, tuple(commands))
@@ -358,7 +392,7 @@ def _is(each: fmq.HeldMessages) -> str:
     return "is" if each.count == 1 else "are"
 
 
-def _who(name: str | None, each: fmq.HeldMessages | fmq.FormerMember) -> str:
+def _who(name: str | None, each: fmq.HeldMessages | fmq.FormerMember | fmq.MemberInfo) -> str:
     where = [
         "" if each.pid is None else f"process {each.pid}",
         "" if each.host is None else f"on {plain(each.host)}",

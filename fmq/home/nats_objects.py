@@ -57,10 +57,18 @@ class NatsObjects:
         self._thread.start()
         self.object_bytes_max = MESSAGE_BYTES_MAX
         try:
-            self._run(self._begin())
+            self._run(self._begin_at_any())
         except BaseException:
             self.close()
             raise
+
+    async def _begin_at_any(self) -> None:
+        """Ask each node, and the first one again: it may have had no leader yet."""
+        for _ in self._servers:
+            with suppress(NoAnswer):
+                await self._begin()
+                return
+        await self._begin()
 
     async def _begin(self) -> None:
         said = await self._asked("STREAM.INFO")

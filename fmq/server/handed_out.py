@@ -10,7 +10,9 @@
 A word has 8 bytes. A server that ends cleanly removes the page, because its clients have given
 everything back. If a server is killed, its page stays. The clients may still be working on the
 messages below these offsets. So the next server does not hand these out at once, and the clients
-can keep them. All later messages are handed out at once.
+can keep them. All later messages are handed out at once. The next server takes the entries over
+into its own page, because it may be killed, too, before the clients are back. If it ends before
+they had the time to come back, it leaves the page.
 """
 
 from __future__ import annotations
@@ -41,6 +43,17 @@ class Former:
         """Return the offset below which a queue may have been handed out to a group."""
         return self._upto.get(_hash(key), 0 if self._is_whole else ALL)
 
+    def write_to(self, words: memoryview[int]) -> dict[int, int]:
+        """Write the entries into the next page, for the case that its server is killed, too. Return
+        the place of each hash.
+        """
+        places = {}
+        for at, (name, upto) in enumerate(self._upto.items()):
+            places[name] = ENTRIES + 2 * at
+            words[places[name]], words[places[name] + 1] = name, upto
+        words[COUNT] = len(places) if self._is_whole else FULL
+        return places
+
 
 def former_in(directory: Directory) -> Former | None:
     """Return what a killed server has left. Return None after a clean end, or if the machine has
@@ -65,14 +78,23 @@ def former_in(directory: Directory) -> Former | None:
 class HandedOut:
     """Writes the page of the running server."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, former: Former | None) -> None:
         """Make the page, unless the disk has no room. Without it the next server holds nothing back
-        for clients.
+        for clients. `former` is what the server before has left.
         """
         self._page: Page | None = None
         self._places: dict[GroupKey, int] = {}
+        self._former_places: dict[int, int] = {}
+
+        def begin(page: Page) -> None:
+            if former is not None:
+                self._former_places = former.write_to(page.words)
+            page.words[BOOT], page.words[BOOT + 1] = _words(page.boot)
+            page.words[0] = NAME
+
         with suppress(OSError):
-            self._page = directory.make_page(HANDED_OUT, _begin)
+            self._page = directory.make_page(HANDED_OUT, begin)
+        self._used = len(self._former_places)
 
     def note(self, key: GroupKey, end: int) -> None:
         """Note that a queue was handed out to a group up to the offset `end`."""
@@ -81,27 +103,28 @@ class HandedOut:
         words = self._page.words
         at = self._places.get(key, 0)
         if not at:
-            at = ENTRIES + 2 * len(self._places)
-            if at >= WORDS:
-                words[COUNT] = FULL
-                return
+            name = _hash(key)
+            at = self._former_places.get(name, 0)
+            if not at:
+                at = ENTRIES + 2 * self._used
+                if at >= WORDS:
+                    words[COUNT] = FULL
+                    return
+                words[at], words[at + 1] = name, end
+                self._used += 1
+                if words[COUNT] != FULL:
+                    words[COUNT] = self._used
             self._places[key] = at
-            words[at] = _hash(key)
-            words[at + 1] = end
-            words[COUNT] = len(self._places)
-        elif end > words[at + 1]:
+        if end > words[at + 1]:
             words[at + 1] = end
 
-    def close(self) -> None:
-        """Remove the page: nothing is handed out any more."""
+    def close(self, *, keep: bool) -> None:
+        """Remove the page, as nothing is handed out any more. With `keep`, leave it for the next
+        server.
+        """
         page, self._page = self._page, None
         if page is not None:
-            page.close()
-
-
-def _begin(page: Page) -> None:
-    page.words[BOOT], page.words[BOOT + 1] = _words(page.boot)
-    page.words[0] = NAME
+            page.close(keep=keep)
 
 
 def _hash(key: GroupKey) -> int:

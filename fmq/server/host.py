@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from math import inf
 from threading import Thread
 from typing import Any, Protocol
 
@@ -77,11 +78,14 @@ class Host:
         self.loop = loop
         self.incarnation = incarnation
         former = former_in(parts.directory)
-        self.handed_out = HandedOut(parts.directory)
+        self.handed_out = HandedOut(parts.directory, former)
+        # Until then clients of a killed server may come back for what they have in hand.
+        self._former_until = -inf
         if former is not None:
-            until = parts.writer.clock.monotonic() + parts.writer.options.reclaim_seconds
+            reclaim = parts.writer.options.reclaim_seconds
+            self._former_until = parts.writer.clock.monotonic() + reclaim
             with parts.lock:
-                parts.groups.holds.hold_former(former.upto, until)
+                parts.groups.holds.hold_former(former.upto, self._former_until)
         self.commit_queue = parts.commit_queue
         self.monotonic, self.time_us = parts.writer.clock.monotonic, parts.writer.clock.time_us
         self.turn = TurnWriter(loop, parts.commit_queue, self.monotonic, door.after)
@@ -243,7 +247,7 @@ class Host:
         for session in [*self.sessions.values()]:
             session.ended()
         self.bad_connections.say()
-        self.handed_out.close()
+        self.handed_out.close(keep=self.monotonic() < self._former_until)
         self.parts.clients = list
 
     def answered(self, session: Connection) -> None:

@@ -25,6 +25,7 @@ TURN_BYTES_MAX = 256 << 10  # limit of the bytes read of each client in one turn
 # A client that leaves this many bytes of answers unread is cut off.
 UNREAD_BYTES_CUT = 64 << 20
 JOIN_SECONDS = 10.0
+GIVE_WAY_SECONDS = 5.0  # for what clients have in hand, when another process waits for the lock
 ANSWER_SECONDS = 1.0  # seconds that a client has to read its last answers
 logger = logging.getLogger("fmq.server")
 
@@ -235,13 +236,11 @@ class SocketListener:
             self._thread.join(JOIN_SECONDS)
 
     def gives_way(self, end: Callable[[], None]) -> None:
-        """Have `end` called when another process waits for the lock of the directory."""
-
-        def give_way() -> bool:
-            end()
-            return True
-
-        self.host.give_way = give_way
+        """Have `end` called when another process waits for the lock of the directory, once no
+        client has messages in hand, or after GIVE_WAY_SECONDS.
+        """
+        self.host.end = self.host.end or end
+        self.host.give_way = partial(self.host.stop, GIVE_WAY_SECONDS)
 
     def forked(self) -> None:
         """Close this process's copies of the sockets, in the child of a fork."""

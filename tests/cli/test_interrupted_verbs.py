@@ -62,7 +62,8 @@ def test_an_interrupt_of_a_long_verb_leaves_everything_right(
     assert (said.code, said.error, left) == (130, "", [0])
     assert fmq.check(shop).ok
     again = fmq_piped(*words, "--format", "json")
-    assert (again.code, again.error) == (0, "")
+    assert again.code == 0
+    assert not again.error or (verb == "restore" and "its last messages" in again.error)
     made = tmp_path / names[-1]
     if verb == "ship":
         fmq.restore(made, tmp_path / "restored")

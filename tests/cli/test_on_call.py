@@ -259,6 +259,16 @@ OUT = fmq.FormerMember("w", ("t",), MINUTE_AGO, "disconnected", 2, "web1", 42)
 SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
 
 
+def test_a_process_whose_consumer_is_out_is_named_to_be_ended() -> None:
+    """But not that of the engine, which others need."""
+    client = fmq.ClientInfo("c", "web1", 42, None, NOW, 3, 0.0, 0, (("g", "w"),), ())
+    seen = replace(SEEN, members=[], former=(OUT,), connected=(client,))
+    (remark,) = remarks(seen)
+    assert next(command for command, _ in remark.commands) == "kill 42"
+    (remark,) = remarks(replace(seen, writer="fmq serve, process 42"))
+    assert not any("kill" in command for command, _ in remark.commands)
+
+
 @pytest.mark.parametrize(
     ("seen", "state", "says"),
     [
@@ -278,7 +288,7 @@ SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
         (
             replace(SEEN, members=[], former=(replace(OUT, why="silent"),)),
             "nobody reads it",
-            "was put out, as it made no call for 1.0 min, at",
+            "went out, as it made no call for 1.0 min, at",
         ),
         (
             replace(SEEN, members=[], former=(replace(OUT, why="put out", by="ann", reason="r"),)),
@@ -307,6 +317,11 @@ SEEN = Seen("shop", "g", [INFO], [MEMBER], [], None, NOW)
             replace(SEEN, held=[replace(HELD, since=NOW)], infos=[YOUNG]),
             "working",
             "held by w",
+        ),
+        (
+            replace(SEEN, members=[replace(MEMBER, seen_seconds=34.0)]),
+            "stuck",
+            "No member takes messages (it has 1): w (process 42 on web1) was last seen 34.0 s ago",
         ),
         (
             replace(SEEN, held=[HELD], members=[replace(MEMBER, seen_seconds=600.0)]),

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -144,6 +145,39 @@ def test_a_server_on_demand_gives_way_to_an_opener_that_waits(path: Path) -> Non
                 assert client.send("t", b"2").offset == 2
     with fmq.open(path, timeout=20) as engine:
         assert [each.body for each in engine.read("t")] == [b"0", b"1", b"2"]
+
+
+def test_a_server_that_gives_way_waits_for_what_is_in_hand(path: Path) -> None:
+    """So what a client works on is not handed to another one by the next server."""
+    with fmq.connect(path) as client, fmq.connect(path) as other:
+        client.send_many("t", [b"0", b"1"])
+        (held,) = client.consumer("t", group="g").poll(limit=1)
+        taken: list[bytes] = []
+
+        def work() -> None:
+            consumer = other.consumer("t", group="g")
+            while not taken or taken[-1] != b"end":
+                for each in consumer.poll(limit=2, timeout=10):
+                    taken.append(each.body)
+                    each.ack()
+
+        def own() -> None:
+            with fmq.open(path, timeout=20) as engine, engine.serve():
+                is_open.set()
+                is_over.wait(60)
+
+        is_open, is_over = threading.Event(), threading.Event()
+        threads = [threading.Thread(target=each) for each in (work, own)]
+        for each in threads:
+            each.start()
+        is_open.wait(0.5)  # the process that serves may not have ended yet
+        held.ack()
+        assert is_open.wait(20)
+        client.send("t", b"end")
+        threads[0].join(20)
+        is_over.set()
+        threads[1].join(20)
+        assert taken == [b"1", b"end"]
 
 
 def test_open_raises_locked_after_its_timeout_beside_a_serving_engine(tmp_path: Path) -> None:

@@ -35,6 +35,13 @@ class Machine:
         self.server.serve(self.engine)
         dead.close()  # this changes nothing that the kill has left
 
+    def end(self) -> None:
+        """End the server as it should, and start the next one."""
+        self.server.close()
+        self.engine.close()
+        self.engine = opened(self.disk, self.clock)
+        self.server.serve(self.engine)
+
 
 @pytest.fixture
 def machine() -> Iterator[Machine]:
@@ -93,6 +100,37 @@ def test_nothing_is_held_back_after_a_clean_end(machine: Machine) -> None:
     client.consumer("t", group="g").poll(limit=1)
     machine.server.close()
     machine.server.serve(machine.engine)
+    consumer = machine.server.connect().consumer("t", group="g")
+    assert len(consumer.poll() + consumer.poll()) == 2
+
+
+@pytest.mark.parametrize("ends_cleanly", [False, True])
+def test_work_stays_with_its_client_if_the_next_server_ends_before_it_is_back(
+    machine: Machine, ends_cleanly: bool
+) -> None:
+    """As a process that a client has started does, which gives way to another one."""
+    first, second = machine.server.connect(), machine.server.connect()
+    first.send_many("t", [b"0", b"1", b"2"])
+    mine = first.consumer("t", group="g").poll(limit=2)
+    machine.kill()
+    if ends_cleanly:
+        machine.end()
+    else:
+        machine.kill()
+    machine.clock.advance(1.5)  # an attempt that a kill has ended waits for less
+    other = second.consumer("t", group="g")
+    assert [each.body for each in other.poll() + other.poll()] == [b"2"]
+    for delivery in mine:
+        delivery.ack()
+
+
+def test_a_server_that_ends_later_holds_nothing_back(machine: Machine) -> None:
+    client = machine.server.connect()
+    client.send_many("t", [b"0", b"1"])
+    client.consumer("t", group="g").poll(limit=1)
+    machine.kill()
+    machine.clock.advance(2.5)
+    machine.end()
     consumer = machine.server.connect().consumer("t", group="g")
     assert len(consumer.poll() + consumer.poll()) == 2
 
