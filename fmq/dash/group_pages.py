@@ -106,7 +106,7 @@ def _group_row(site: DashSite, row: Mapping[str, Any]) -> list[Child]:
     lag = site.pulse.curve(name, "lag")
     return [
         tag("a", name, href=link("group", name=name)),
-        badge(row["state"], headline(row["state"], top.get("seconds_to_catch_up"))),
+        badge(row["state"], headline(row["state"], top)),
         row["text"],
         [top.get("lag", 0), sparkline(f"lag of {name}", lag)],
         rate_said(top.get("arrive_per_second")),
@@ -160,7 +160,7 @@ def group(site: DashSite, query: Query) -> DashPage:
     state = worst(found)
     infos = seen.infos
     live = join(
-        tag("p", badge(state, headline(state, top.get("seconds_to_catch_up")))),
+        tag("p", badge(state, headline(state, top))),
         [_remark(each) for each in found],
         _curves(site, name, top),
         _members(site, name, seen.members or [], seen.held or []),

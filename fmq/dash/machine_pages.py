@@ -18,6 +18,9 @@ RETENTION = ("retain_bytes", "retain_seconds", "retain_acked_bytes", "keep_unrea
 
 def clients(site: DashSite, query: Query) -> DashPage:
     """Return the page with all clients of the serving process."""
+    there = site.engine.clients()
+    named = sorted({group for each in there for group, _ in each.members})
+    members = {(name, member) for name in named for member in _members_of(site, name)}
     live = table(
         ("client", "since", "calls#", "rate#", "waiting#", "consumers", "transactions"),
         [
@@ -27,14 +30,28 @@ def clients(site: DashSite, query: Query) -> DashPage:
                 each.calls,
                 rate_said(each.calls_per_second),
                 each.waiting,
-                ", ".join(f"{plain(member)} of {plain(group)}" for group, member in each.members),
+                ", ".join(
+                    f"{plain(member)} of {plain(group)}"
+                    + ("" if (group, member) in members else " (not a member now)")
+                    for group, member in each.members
+                ),
                 [[tag("a", tx_id, href=link("tx", id=tx_id)), " "] for tx_id in each.transactions],
             )
-            for each in site.engine.clients()
+            for each in there
         ],
         "No other process is connected.",
     )
     return DashPage("Clients", live)
+
+
+def _members_of(site: DashSite, group: str) -> list[str]:
+    """Return the names of the members that a group has now. A consumer whose member is out may not
+    know it yet.
+    """
+    try:
+        return [member.name for member in site.engine.group(group).members()]
+    except fmq.errors.UnknownGroup:
+        return []
 
 
 def disk(site: DashSite, query: Query) -> DashPage:

@@ -222,7 +222,7 @@ def retention_said(row: Mapping[str, Any]) -> str:
     if limits and groups:
         limits.append(f"messages not acked by {_in_words(groups)} stay until they are acked")
     if limits and row["undecided"]:
-        limits.append("what an undecided transaction began behind stays until it is decided")
+        limits.append("what came after an undecided transaction may stay until that is decided")
     return "; ".join(limits) or "drops nothing"
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import fmq
 from fmq.findings.text import counted, duration, moment, plain
@@ -409,10 +410,15 @@ def _skip(seen: Seen, each: fmq.HeldMessages) -> tuple[str, str]:
     return command, f"only if {what} is the cause: the group never gets {place_said(each)}"
 
 
-def headline(state: str, seconds_to_catch_up: float | None) -> str:
-    """Return the verdict in some words. `seconds_to_catch_up` is what `rates.compared` says."""
-    if state == BEHIND and seconds_to_catch_up is not None:
-        return f"{state}: {duration(seconds_to_catch_up)} to catch up"
+def headline(state: str, rates: Mapping[str, Any]) -> str:
+    """Return the verdict in some words. `rates` is what `rates.compared` says of the group, if it
+    does yet.
+    """
+    if state == BEHIND and rates.get("acks_per_second") is not None:
+        soon = rates["seconds_to_catch_up"]
+        return f"{state}: " + (
+            "does not catch up" if soon is None else f"{duration(soon)} to catch up"
+        )
     return f"healthy: {state}" if state in (WORKING, DONE) else state
 
 

@@ -111,7 +111,7 @@ def test_top_says_that_unread_messages_stay_beyond_the_limit(tmp_path: Path, kee
     assert disk_said(top).endswith(waits if keeps else begins)
     assert disk_said(top | {"seconds_to_full": 1.0}).endswith("before retention begins")
     assert "undecided" not in retention_said(top)
-    assert "until it is decided" in retention_said(top | {"undecided": 1})
+    assert "until that is decided" in retention_said(top | {"undecided": 1})
     assert catch_up_said(group) == "never at this rate"
     assert catch_up_said(group | {"lag": 0}) == "now"
     assert catch_up_said(group | {"paused": True}) == "paused"

@@ -118,8 +118,10 @@ def test_a_reader_without_the_address_types_the_token(browser: Any, url: str) ->
     context = browser.new_context(color_scheme="dark")
     page = context.new_page()
     page.goto(f"{url}group?name=packing")
+    page.wait_for_function("document.activeElement.tagName === 'INPUT'")
     page.keyboard.type(TOKEN)
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Group packing").wait_for()
+    page.wait_for_load_state()  # with its style
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 26)"
     context.close()

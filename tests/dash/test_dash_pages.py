@@ -52,6 +52,23 @@ def test_the_page_of_the_disk_shows_the_limits_that_count(reader: Reader) -> Non
     assert "messages not acked by" in said and "stay until they are acked" in said
 
 
+def test_the_page_of_clients_marks_a_consumer_that_is_out(tmp_path: Path) -> None:
+    """Its client may not know it yet."""
+    with (
+        fmq.open(tmp_path / "shop") as engine,
+        engine.serve(),
+        fmq.connect(engine.path) as client,
+        client.consumer("t", group="g", member="w") as consumer,
+    ):
+        engine.send("t", b"0")
+        consumer.poll()
+        for says in ("w of g", "w of g (not a member now)"):
+            reader = Reader(pages_of(engine.path, engine)).enter()
+            said = reader.get("clients").text
+            assert says in said and ("not a member" in said) == ("not" in says)
+            engine.group("g").put_out("w", reason="it hangs")
+
+
 @pytest.mark.parametrize("page", ALL)
 def test_no_text_of_a_journal_becomes_markup(reader: Reader, page: str) -> None:
     got = reader.get(page)
