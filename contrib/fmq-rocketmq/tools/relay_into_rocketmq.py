@@ -22,22 +22,26 @@ from pathlib import Path
 from real_rocketmq import VERSION, NotToBeHad, RealRocketMQ, bring, go_inside
 from served import ROOT
 
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "contrib" / "fmq-rocketmq")]
 import fmq
+from fmq.relay import Relay
+from fmq_rocketmq.relay_target import RocketMQTarget
 
 TOPIC = "relayed"
-QUIET_SECONDS = 15.0  # without a message, all have come
+QUIET_SECONDS = 8.0  # without a message, all have come
 
 
-def relay(directory: Path, address: str, *more: str) -> subprocess.Popen[bytes]:
-    """Start a relay as a user does."""
-    where = "--to", f"rocketmq://{address}", "--topics", TOPIC, "--batch", "20"
-    return subprocess.Popen(
-        [sys.executable, "-m", "fmq", "relay", str(directory), *where, *more],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
-    )
+def relay(directory: Path, address: str, *, once: bool = False) -> subprocess.Popen[bytes]:
+    """Start a relay, in a process of its own."""
+    words = [sys.executable, __file__, "--relay", address, str(directory), *["--once"] * once]
+    return subprocess.Popen(words)
+
+
+def run_relay(directory: str, address: str, *, once: bool) -> None:
+    """Relay until all is there, or until this process is killed."""
+    with fmq.connect(directory) as engine:
+        target = RocketMQTarget(engine, f"rocketmq://{address}")
+        Relay(engine, target, topics=TOPIC, batch=20).run(once=once)
 
 
 def received(address: str, count: int) -> list[tuple[str, bytes]]:
@@ -69,10 +73,16 @@ def received(address: str, count: int) -> list[tuple[str, bytes]]:
 def main() -> int:
     """Return 1 if a message is missing or changed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("directory", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("--relay", help=argparse.SUPPRESS)
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--messages", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     args = parser.parse_args()
+    if args.relay:
+        run_relay(args.directory, args.relay, once=args.once)
+        return 0
     rng = random.Random(args.seed)
     try:
         bring()
@@ -91,7 +101,7 @@ def main() -> int:
                     time.sleep(1.0 + rng.random())  # it has begun, and is not done
                     running.kill()
                     running.wait()
-                ended = relay(path / "outbox", real.address, "--once").wait()
+                ended = relay(path / "outbox", real.address, once=True).wait()
                 subprocess.run([sys.executable, "-m", "fmq", "stop", path / "outbox"], check=True)
                 found = received(real.address, args.messages)
             finally:
