@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,9 +25,8 @@ from botocore.exceptions import (
     MetadataRetrievalError,
 )
 
-from fmq.home.objects import KeyTaken, NoAnswer
+from fmq.home.objects import READ_TOGETHER, KeyTaken, NoAnswer, read_together
 
-READ_TOGETHER = 16  # a take-over reads many entries, and each one takes a round trip
 TAKEN, MISSING = "PreconditionFailed", "NoSuchKey"
 # The store is asked again after these, and after each error of the server's own (5xx). A 409 says
 # that another put was on its way to the same key: it does not say that one of them arrived.
@@ -65,14 +63,7 @@ class BucketObjects:
             return None
 
     def read_run(self, keys: Sequence[str]) -> list[bytes]:
-        found: list[bytes] = []
-        with ThreadPoolExecutor(READ_TOGETHER) as threads:
-            for at in range(0, len(keys), READ_TOGETHER):
-                for data in threads.map(self.read, keys[at : at + READ_TOGETHER]):
-                    if data is None:
-                        return found
-                    found.append(data)
-        return found
+        return read_together(self.read, keys)
 
     def names(self, folder: str) -> list[str]:
         start, found = f"{self._prefix}{folder}/", []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,9 +20,8 @@ from obstore.exceptions import (
     PreconditionError,
 )
 
-from fmq.home.objects import KeyTaken, NoAnswer
+from fmq.home.objects import KeyTaken, NoAnswer, read_together
 
-READ_TOGETHER = 16  # a take-over reads many entries, and each one takes a round trip
 # An endpoint of the environment may be one without TLS: then that is meant.
 CLIENT: Any = {"connect_timeout": "5s", "timeout": "20s", "allow_http": True}
 ONCE: Any = {"max_retries": 0}
@@ -53,14 +51,7 @@ class CloudObjects:
             return None
 
     def read_run(self, keys: Sequence[str]) -> list[bytes]:
-        found: list[bytes] = []
-        with ThreadPoolExecutor(READ_TOGETHER) as threads:
-            for at in range(0, len(keys), READ_TOGETHER):
-                for data in threads.map(self.read, keys[at : at + READ_TOGETHER]):
-                    if data is None:
-                        return found
-                    found.append(data)
-        return found
+        return read_together(self.read, keys)
 
     def names(self, folder: str) -> list[str]:
         start, found = f"{folder}/", list[str]()

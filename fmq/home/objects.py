@@ -6,8 +6,11 @@ clock and no lock. Adapters implement `Objects`, each in a few lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
+
+READ_TOGETHER = 16  # a take-over reads many entries, and each one takes a round trip
 
 
 class KeyTaken(Exception):
@@ -50,3 +53,15 @@ class Objects(Protocol):
         """Remove objects. It is no error if one is missing. Raises NoAnswer."""
 
     def close(self) -> None: ...
+
+
+def read_together(read: Callable[[str], bytes | None], keys: Sequence[str]) -> list[bytes]:
+    """Read objects in threads, in the order of `keys`, up to the first that is missing."""
+    found: list[bytes] = []
+    with ThreadPoolExecutor(READ_TOGETHER) as threads:
+        for at in range(0, len(keys), READ_TOGETHER):
+            for data in threads.map(read, keys[at : at + READ_TOGETHER]):
+                if data is None:
+                    return found
+                found.append(data)
+    return found
