@@ -76,6 +76,7 @@ class Link:
             self._silence = min(self._silence, FOLLOWER_SILENCE_SECONDS)
         self._silent = 0.0  # seconds of silence after which the last connection was dropped
         self._closed: Closed | None = None
+        self._closing: Closed | None = None  # ends attempts to connect, which hold the lock
         self.loop: LoopReads | None = None
         self.loops: list[LoopReads] = []  # loops that may read once `loop` ends
         self._begin()
@@ -383,6 +384,8 @@ class Link:
         deadline = self._clock.monotonic() + self._retry_for - silent
         pause = PAUSE_MIN
         while True:
+            if self._closing is not None:
+                raise self._closing.with_traceback(None)
             try:
                 self._line = line = self._greet()
                 if self.loop is not None:
@@ -447,6 +450,7 @@ class Link:
 
     def close(self, refusal: Closed) -> None:
         """Close the connection. Waiting calls get `refusal`."""
+        self._closing = self._closing or refusal
         with self._lock:
             if self._closed is not None:
                 return

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -233,3 +233,34 @@ def test_a_client_waits_for_a_slow_process() -> None:
     assert hellos == 3
     link.close(Closed(""))
     server.end.close()
+
+
+def test_a_close_ends_attempts_to_connect() -> None:
+    """They hold the lock of the link, for up to `retry_for`."""
+    server, tried = Server(), Event()
+    first, said = [server.dial()], []
+
+    def dial() -> Wire:
+        if first:
+            return first.pop()
+        tried.set()
+        raise ConnectionRefusedError
+
+    link = Link("here", dial, bytes, SystemClock(), 3600.0, list, lambda: None)
+    link.connect()
+    server.end.close()
+
+    def ask() -> None:
+        with pytest.raises(Closed) as caught:
+            link.ask(Op.READ, b"")
+        said.append(str(caught.value))
+
+    threads = [Thread(target=ask, daemon=True)]
+    threads.append(Thread(target=link.close, args=[Closed("closed by hand")], daemon=True))
+    threads[0].start()
+    assert tried.wait(PATIENCE_SECONDS)
+    threads[1].start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+    assert said == ["closed by hand"]
