@@ -2,16 +2,19 @@
 """Kill and pause the owners of a home while clients work: 1 if anything is lost, twice or cut.
 
     python tools/home_chaos.py --seed 7 --kills 20 --pauses 20
+    python tools/home_chaos.py --server nats --server-deaths 10 --database postgresql
     python tools/home_chaos.py --home s3://bucket/empty --database postgresql://host/shop
 
-Three machines stand by for each other (`fmq standby`). Again and again the owner is killed with
-SIGKILL, and comes back, sometimes with an empty directory; or it is stopped with SIGSTOP until
-another one has taken over, and goes on. Clients find the owner by the home's address: some send,
+Three machines stand by for each other (`fmq standby`), and are started again if they end. Again and
+again the owner is killed with SIGKILL, and comes back, sometimes with an empty directory; or it is
+stopped with SIGSTOP until another one has taken over, and goes on; or the server of the home is
+killed, and comes back after some seconds. Clients find the owner by the home's address: some send,
 some commit transactions over two topics, at once or prepared first, some place orders in blocks
 that are bound to a database, and a work queue and an ordered group handle what was sent. In the end
 a machine that knows nothing opens the home and compares.
 
-Without --home it is a new directory, and without --database one of SQLite.
+The home is a new directory, or with --server in a server that is started for it. The database is
+SQLite, or with `--database postgresql` a PostgreSQL that is started for it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -43,6 +45,7 @@ import fmq
 import fmq.bind
 from fmq.errors import FmqError
 from fmq.home.home_look import find_owner
+from tools.home_servers import KINDS, HomeServer, PostgresHome, free_ports, missing
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINES = 3
@@ -51,13 +54,7 @@ RETRY_SECONDS = 120.0
 PRODUCER = "shop"
 FENCED = "has taken over"
 READ_AT_ONCE = 1000
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
+DEAD_SECONDS = 1.0, 4.0
 
 
 class Machine:
@@ -67,7 +64,7 @@ class Machine:
         self.chaos = chaos
         self.path = chaos.folder / f"machine{number}"
         self.log = chaos.folder / f"machine{number}.log"
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{free_ports(1)[0]}"
         self.start()
 
     def start(self) -> None:
@@ -91,10 +88,21 @@ class Machine:
 class Chaos:
     """One home, its machines, and the clients that use it."""
 
-    def __init__(self, home: str | None, database: str | None, seed: int, after: float) -> None:
+    def __init__(
+        self, home: str | None, server: str | None, database: str | None, seed: int, after: float
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fmq-home-chaos-"))
+        self.folder.chmod(0o755)  # PostgreSQL may run as another user
         self.home = home or f"file://{self.folder}/home"
+        self.server: HomeServer | None = None
+        self.judging: PostgresHome | None = None
+        if server is not None:
+            self.server = KINDS[server](self.made("server"))
+            self.home = self.server.home("chaos")
         self.database = database or f"sqlite:///{self.folder}/shop.db"
+        if database == "postgresql":
+            self.judging = PostgresHome(self.made("database"))
+            self.database = self.judging.home("").replace("/?", "?")
         self.random, self.after = Random(seed), after
         self.token = self.folder / "token"
         self.token.touch(0o600)
@@ -106,11 +114,23 @@ class Chaos:
         self.last_ack = time.monotonic()
         self.errors: list[str] = []
         self.gaps: list[float] = []
-        self.paused = self.fenced = self.killed = 0
+        self.paused = self.fenced = self.killed = self.deaths = self.restarts = 0
         with self.connection() as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS orders (name VARCHAR(99) PRIMARY KEY)")
             fmq.bind.create_table(connection)
         self.machines = [Machine(self, each) for each in range(MACHINES)]
+
+    def made(self, name: str) -> Path:
+        path = self.folder / name
+        path.mkdir()
+        return path
+
+    def end(self) -> None:
+        for each in self.machines:
+            each.kill()
+        for server in (self.server, self.judging):
+            if server is not None:
+                server.end()
 
     def connection(self) -> Any:
         if not self.database.startswith("sqlite:"):
@@ -174,8 +194,8 @@ class Chaos:
                 client.consumer("orders", group=group, ordered=ordered) as consumer,
             ):
                 # What was sent last is handled, too: until nothing has come for a while.
-                while not self.drain.is_set() or quiet < 3:
-                    found = consumer.poll(limit=50, timeout=1.0)
+                while not self.drain.is_set() or quiet < 2:
+                    found = consumer.poll(limit=50, timeout=0.5)
                     quiet = 0 if found else quiet + 1
                     for each in found:
                         with self.lock:
@@ -198,15 +218,36 @@ class Chaos:
         while not ready():
             if time.monotonic() > deadline:
                 raise TimeoutError(what)
+            for each in self.machines:
+                # A supervisor would do that. One that this program has killed is dead on purpose.
+                if each.process.poll() not in (None, -signal.SIGKILL):
+                    self.restarts += 1
+                    each.start()
             time.sleep(0.05)
+
+    def death(self) -> None:
+        """Let the server die and come back, and wait until clients are answered again."""
+        assert self.server is not None, "it has one"
+        before = time.monotonic()
+        self.server.stop()
+        time.sleep(self.random.uniform(*DEAD_SECONDS))
+        self.server.start()
+        back = time.monotonic()
+        self.wait(lambda: self.last_ack > back, "no client is answered")
+        self.gaps.append(self.last_ack - before)
+        self.deaths += 1
 
     def event(self, kind: str) -> None:
         """Let one owner die or pause, and wait until clients are answered by the next one."""
+        if kind == "death":
+            self.death()
+            return
+        self.wait(lambda: self.owner() is not None, "nobody serves")
         owner = self.owner()
         assert owner is not None, "somebody serves"
         before, fenced = time.monotonic(), owner.fenced()
         owner.process.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
-        self.wait(lambda: self.owner() is not owner, "nobody takes over")
+        self.wait(lambda: self.owner() not in (None, owner), "nobody takes over")
         ordered = time.monotonic()
         self.wait(lambda: self.last_ack > ordered, "no client is answered")
         self.gaps.append(self.last_ack - before)
@@ -223,7 +264,7 @@ class Chaos:
                 self.wait(lambda: owner.fenced() > fenced, "it was not fenced")
             self.fenced += owner.fenced() > fenced
 
-    def run(self, kills: int, pauses: int, seconds: float) -> None:
+    def run(self, kills: int, pauses: int, deaths: int, seconds: float) -> None:
         began = time.monotonic()
         self.wait(lambda: self.owner() is not None, "nobody serves")
         with self.client() as client:
@@ -241,7 +282,7 @@ class Chaos:
         for thread in senders + handlers:
             thread.start()
         try:
-            events = ["kill"] * kills + ["pause"] * pauses
+            events = ["kill"] * kills + ["pause"] * pauses + ["death"] * deaths
             self.random.shuffle(events)
             for kind in events:
                 if time.monotonic() - began > seconds:
@@ -287,6 +328,8 @@ class Chaos:
             "killed": self.killed,
             "paused": self.paused,
             "fenced": self.fenced,
+            "deaths of the server": self.deaths,
+            "started again": self.restarts,
             "terms": None if home is None else home.term,
             "acked": len(self.acked["orders"]) + len(self.acked["audit"]),
             "lost": len(lost),
@@ -336,27 +379,32 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--home", help="an empty one")
-    parser.add_argument("--database", help="sqlite:///shop.db, or postgresql://host/shop")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--home", help="an empty one")
+    where.add_argument("--server", choices=KINDS, help="start one, and make the home there")
+    parser.add_argument("--database", help="sqlite:///shop.db, postgresql://host/shop, postgresql")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--pauses", type=int, default=20)
+    parser.add_argument("--server-deaths", type=int, default=0, help="with --server")
     parser.add_argument("--minutes", type=float, default=10, help="no more events after that")
     parser.add_argument("--after", type=float, default=2.0, help="seconds of silence")
     asked = parser.parse_args(arguments)
+    if asked.server_deaths and asked.server is None:
+        parser.error("--server-deaths needs --server")
+    if why := missing(asked.server or ""):
+        parser.error(why)
     print(f"seed {asked.seed}", file=sys.stderr, flush=True)
     os.environ.setdefault("PYTHONPATH", str(ROOT))
-    chaos = Chaos(asked.home, asked.database, asked.seed, asked.after)
+    chaos = Chaos(asked.home, asked.server, asked.database, asked.seed, asked.after)
     try:
-        try:
-            chaos.run(asked.kills, asked.pauses, asked.minutes * 60)
-        finally:
-            for each in chaos.machines:
-                each.kill()
+        chaos.run(asked.kills, asked.pauses, asked.server_deaths, asked.minutes * 60)
         verdict = chaos.judge()
     except BaseException:
         print(f"left for you to look at: {chaos.folder}", file=sys.stderr)
         raise
+    finally:
+        chaos.end()
     print(json.dumps({"seed": asked.seed, **verdict}))
     wrong = [name for name in ZERO if verdict[name]]
     if wrong or verdict["errors"] or verdict["fenced"] < verdict["paused"]:

@@ -46,7 +46,12 @@ def find_owner(address: str) -> str | None:
 
     It may serve no more. Raises OSError if the home gives no answer, and HomeRefused.
     """
-    objects = objects_at(check_address(address), make=False)
+    try:
+        objects = objects_at(check_address(address), make=False)
+    except HomeRefused as error:
+        if isinstance(error.__cause__, (NoAnswer, ConnectionError)):  # its server may come back
+            raise ConnectionError(str(error)) from error
+        raise
     with closing(objects):
         try:
             for name in reversed(objects.names("owners")):

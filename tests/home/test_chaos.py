@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 def test_nothing_is_lost_doubled_out_of_order_or_half() -> None:
     program = ROOT / "tools" / "home_chaos.py"
     done = subprocess.run(
-        [sys.executable, program, "--seed", "7", "--kills", "1", "--pauses", "1"],
+        [sys.executable, program, "--seed", "7", "--kills", "1", "--pauses", "1", "--after", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,

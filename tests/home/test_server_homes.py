@@ -20,6 +20,7 @@ import fmq
 from benchmarks.peers.programs import Folder
 from fmq.errors import BadName, HomeRefused, TakenOver
 from fmq.home.home_addresses import objects_at
+from fmq.home.home_look import find_owner
 from fmq.home.objects import KeyTaken, NoAnswer
 from tests.home.conformance import check_calls, check_deaths, check_long, check_one_winner
 from tools.home_servers import KINDS, HomeServer, PostgresHome, missing
@@ -59,6 +60,15 @@ def test_a_server_keeps_what_a_home_needs(server: HomeServer) -> None:
 
 def test_the_server_dies_while_an_engine_sends(server: HomeServer, tmp_path: Path) -> None:
     check_deaths(server, tmp_path, deaths=2)
+
+
+@pytest.mark.parametrize("where", ["nats://127.0.0.1:1", "postgresql://127.0.0.1:1/postgres"])
+def test_a_client_may_wait_for_a_server_that_is_away(where: str) -> None:
+    """Nobody listens at port 1. A client asks again after a ConnectionError, and not after a
+    HomeRefused.
+    """
+    with pytest.raises(ConnectionError):
+        find_owner(f"{where}/shop")
 
 
 def test_another_machine_takes_over(server: HomeServer, tmp_path: Path) -> None:
