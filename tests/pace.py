@@ -27,7 +27,7 @@ SECONDS_BETWEEN = 60
 """Between two lines that say how long is left. A terminal gets them as rarely as a file."""
 UNKNOWN = 1.0
 TOGETHER = "tests/spark"
-"""These files come one after the other, so that one process of two starts Spark."""
+"""These files come one after the other, so that one process alone starts Spark."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

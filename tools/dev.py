@@ -4,7 +4,7 @@
     python3 tools/dev.py            ready to commit? format, lint, types, tests
     python3 tools/dev.py test ...   the tests; what follows goes to pytest
     python3 tools/dev.py test engine    one ring of them: engine, inside, integrations, crash
-    python3 tools/dev.py test -n 0 ...  in one process; else in two, unless files are named
+    python3 tools/dev.py test -n 0 ...  in one process; else in three, unless files are named
     python3 tools/dev.py test --processor 20    with the tests that cost the most
     python3 tools/dev.py lint       format, lint and types
     python3 tools/dev.py docs       do links resolve, do snippets run?
@@ -48,7 +48,8 @@ WITH_TOOLS = "with-tools"
 
 PYTHON = "{}.{}".format(*sys.version_info)
 PYTHON_MIN = (3, 11)
-PROCESSES = 2  # that share the tests; each may start a PostgreSQL and a Spark of its own
+PROCESSORS_MIN = 2
+PROCESSES = 3  # that share the tests: half of the time they wait, for syncs, servers and children
 DOWNLOAD_MB = 640  # of a set-up with tools, about; Spark alone is 434
 SECONDS_BETWEEN_LINES = 10  # of a set-up that is not read on a terminal
 SNIPPET_TIMEOUT = 180  # seconds; a cold Spark takes ten
@@ -125,7 +126,7 @@ def shared_by(rest: list[str]) -> list[str]:
     alone = ("-n", "--numprocesses", "--pdb", "--trace", "--collect-only", "--co", "-h", "--help")
     if any(each.startswith(alone) or ".py" in each for each in rest):
         return []
-    if len(os.sched_getaffinity(0)) < PROCESSES:
+    if len(os.sched_getaffinity(0)) < PROCESSORS_MIN:
         return []
     # The first to be idle takes tests of the others: some files take as long as a hundred others.
     return ["-n", str(PROCESSES), "--dist", "worksteal"]

@@ -237,8 +237,8 @@ class _Link:
         async def ignore(_: Exception) -> None:
             """Each call raises its own errors."""
 
-        how = {"allow_reconnect": False, "connect_timeout": SECONDS, "error_cb": ignore}
-        return await nats.connect(address, **how)
+        once = {"allow_reconnect": False, "max_reconnect_attempts": 1}
+        return await nats.connect(address, connect_timeout=SECONDS, error_cb=ignore, **once)
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         with _explained():
