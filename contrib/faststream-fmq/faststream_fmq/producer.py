@@ -39,6 +39,13 @@ class FmqProducer(ProducerProto[FmqPublishCommand]):
             )
         return self.engine
 
+    async def join(
+        self, topic: str, group: str, options: dict[str, Any]
+    ) -> fmq.aio.AsyncConsumer | None:
+        """Return a new member of a group; None if messages come without one, as in tests."""
+        consumer = self.open().consumer(topic, group=group, **options)
+        return await consumer.__aenter__()
+
     async def encoded(self, cmd: FmqPublishCommand, body: Any) -> tuple[bytes, dict[str, str]]:
         """Return the bytes of a body, and the headers that go with it."""
         data, content_type = await self.codec.encode(body, self.serializer)

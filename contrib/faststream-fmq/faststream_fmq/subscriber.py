@@ -57,17 +57,17 @@ class FmqSubscriber(TasksMixin):
     async def start(self) -> None:
         """Join the group, and handle its messages in a task."""
         await super().start()
-        engine = self._outer_config.producer.open()
-        self._consumer = engine.consumer(self.topic, group=self.group, **self.config.options)
-        await self._consumer.__aenter__()
+        producer = self._outer_config.producer
+        self._consumer = await producer.join(self.topic, self.group, self.config.options)
         self._post_start()
-        if self.calls:
+        if self.calls and self._consumer is not None:
             self.add_task(self._run, (self._consumer,))
 
     async def stop(self) -> None:
         """Take nothing new, wait for what is in hand, and leave the group."""
         consumer, self._consumer = self._consumer, None
-        timeout = self._outer_config.graceful_timeout
+        # What a caller has read by hand, it does not ack any more when it stops.
+        timeout = self._outer_config.graceful_timeout if self.calls else 0.0
         if consumer is not None:
             await consumer.drain(timeout=inf if timeout is None else timeout)
         if HANDLING.get() is self:

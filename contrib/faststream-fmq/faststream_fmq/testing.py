@@ -64,6 +64,9 @@ class FakeProducer(FmqProducer):
         self.serializer = config.fd_config._serializer
         self._brokers = brokers
 
+    async def join(self, topic: str, group: str, options: dict[str, Any]) -> None:
+        """Do nothing: `publish` calls the handlers itself."""
+
     def _takers(self, topic: str) -> list[FmqSubscriber]:
         """Return one subscriber of each group that reads `topic`."""
         found: dict[str, FmqSubscriber] = {}

@@ -293,6 +293,21 @@ def test_a_message_without_a_handler_is_read_by_hand(on_broker: OnBroker) -> Non
     on_broker(story)
 
 
+def test_a_reader_stops_at_once_and_leaves_what_it_has_read(on_broker: OnBroker) -> None:
+    """Nothing waits for an ack of it: the time limit of this test is that of `stop`, and more."""
+
+    async def story(broker: FmqBroker) -> None:
+        reader = broker.subscriber("orders", group="g")
+        await reader.start()
+        await broker.publish("lamp", "orders")
+        assert await reader.get_one() is not None
+        async with asyncio.timeout(broker.config.graceful_timeout / 2):
+            await reader.stop()
+        assert await unread(broker) == 1
+
+    on_broker(story)
+
+
 def test_a_failed_commit_is_in_the_log(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Only with a logger: FastStream's own middleware does not see errors of a commit."""
 

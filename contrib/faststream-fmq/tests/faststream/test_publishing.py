@@ -161,6 +161,17 @@ def test_the_test_broker_calls_handlers_without_an_engine() -> None:
             assert tax.mock.call_count == 3
             with pytest.raises(ValueError, match="an order of nothing"):
                 await broker.publish(Order(name=""), "orders")
+            late = broker.subscriber("audit", group="late")
+            seen = []
+
+            @late
+            async def hear(line: str) -> None:
+                seen.append(line)
+
+            await late.start()
+            await broker.publish("a line", "audit")
+            await late.stop()
+            assert seen == ["a line"]
 
     asyncio.run(story())
 
