@@ -2,6 +2,7 @@
 """Kill relays, engine and broker while messages are copied: 1 if any is missing, twice or cut.
 
     python tools/relay_chaos.py --target kafka --seed 7 --minutes 3
+    python tools/relay_chaos.py --target kafka --seed 7 --minutes 15 --until-counts
 
 Two writers send single messages, `send_many` over two queues, and transactions over three topics,
 of which some are prepared and some rolled back. Relays are killed with SIGKILL at random times and
@@ -9,6 +10,8 @@ around the calls of their target, or stopped with SIGSTOP while another one take
 back. The engine and the broker are killed, too. In the end a reader that knows no relay compares
 what the target shows with the journal, message by message and transaction by transaction. For
 queues of RabbitMQ, which get messages at least once, only what comes first must be in order.
+With --until-counts it ends when relays, broker and engine have died often enough: 1 if they have
+not in these minutes.
 """
 
 from __future__ import annotations
@@ -47,6 +50,16 @@ BATCH = 200
 POINT = 0.03  # how likely a relay dies or stops at each call of its target
 DRAIN_SECONDS = 150
 EVENTS = {"relay killed": 6, "relay stopped": 4, "broker killed": 1, "engine killed": 1}
+AT_POINT = " at a point"  # of a relay that has killed or stopped itself
+ASKED = {
+    f"relay killed{AT_POINT}": 30,
+    f"relay stopped{AT_POINT}": 15,
+    "relay killed": 5,
+    "relay stopped": 3,
+    "broker killed": 10,
+    "engine killed": 10,
+}
+"""How often each has to happen with --until-counts."""
 
 
 class Shown(NamedTuple):
@@ -385,8 +398,11 @@ def _id(text: str) -> tuple[str, int, int]:
 class Run:
     """All processes of one run, and what has happened to them."""
 
-    def __init__(self, target: str, seed: int, folder: Path, *, tcp: bool = False) -> None:
+    def __init__(
+        self, target: str, seed: int, folder: Path, *, tcp: bool = False, counts: bool = False
+    ) -> None:
         self.random, self.folder, self.path = Random(seed), folder, folder / "store"
+        self.counts = counts
         if tcp:
             with socket.socket() as found:
                 found.bind(("127.0.0.1", 0))
@@ -405,6 +421,7 @@ class Run:
             how: Any = {"create": True, "prefix": prefix, "engine": engine}
             target_at(self.broker.address, NAME, TOPICS, **how).close()
         self.events: Counter[str] = Counter()
+        self.stopping: subprocess.Popen[bytes] | None = None  # from here, and not by itself
         self.serve()
         self.writers = [self.spawn("write", self.path, n, folder) for n in (1, 2)]
         self.relays: list[subprocess.Popen[bytes]] = []
@@ -450,35 +467,43 @@ class Run:
             self.events["relay came back"] += 1
         for each in self.relays:
             if is_stopped(each) and all(each is not other for _, other in self.stopped):
-                self.events["relay stopped"] += 1  # by itself, at a point
+                self.events["relay stopped" + AT_POINT * (each is not self.stopping)] += 1
                 self.stopped.append((time.monotonic() + self.random.uniform(1, 4), each))
                 if each is self.now:
                     self.begin()
         if self.now.poll() is not None:
-            how = "killed" if self.now.returncode == -signal.SIGKILL else "ended"
-            self.events[f"relay {how}"] += 1  # by itself
+            how = f"killed{AT_POINT}" if self.now.returncode == -signal.SIGKILL else "ended"
+            self.events[f"relay {how}"] += 1
             self.begin()
             return
-        (event,) = self.random.choices([*EVENTS], [*EVENTS.values()])
+        weights = self.left() if self.counts else EVENTS
+        (event,) = self.random.choices([*weights], [*weights.values()])
         if event == "relay killed":
             self.now.kill()
             self.now.wait()
             self.events[event] += 1
             self.begin()
         elif event == "relay stopped":
+            self.stopping = self.now
             self.now.send_signal(signal.SIGSTOP)
         elif event == "broker killed":
             self.broker.stop()
             self.events[event] += 1
             time.sleep(self.random.uniform(0, 1))
             self.broker.start()
-        else:
+        elif event == "engine killed":
             self.engine.kill()
             self.engine.wait()
             self.events[event] += 1
             time.sleep(self.random.uniform(0, 0.5))
             self.serve()
             self.until_acked()
+
+    def left(self) -> dict[str, int]:
+        """Return what has to happen yet, and how often. What happens at points does so by
+        itself.
+        """
+        return {what: n - self.events[what] for what, n in ASKED.items() if self.events[what] < n}
 
     def end(self) -> None:
         """End the writers, let every relay come back, and let one that does not die copy the
@@ -576,12 +601,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--tcp", action="store_true", help="clients reach the engine over tcp")
+    parser.add_argument(
+        "--until-counts", action="store_true", help=f"end after {ASKED}, at the latest --minutes"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fmq-relay-") as folder:
-        run = Run(args.target, args.seed, Path(folder), tcp=args.tcp)
+        run = Run(args.target, args.seed, Path(folder), tcp=args.tcp, counts=args.until_counts)
         try:
             ends = time.monotonic() + 60 * args.minutes
-            while time.monotonic() < ends:
+            while time.monotonic() < ends and (run.left() or not args.until_counts):
                 run.step()
             run.end()
             found = judged(run)
@@ -604,7 +632,8 @@ def main() -> int:
     }
     print(json.dumps(said))
     is_wrong = AT_LEAST_ONCE if args.target == "rabbitmq-queues" else WRONG
-    return int(any(found[what] for what in is_wrong))
+    is_short = args.until_counts and bool(run.left())
+    return int(is_short or any(found[what] for what in is_wrong))
 
 
 if __name__ == "__main__":

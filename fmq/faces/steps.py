@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import attrgetter
 
 from fmq.basics.clock import as_us
@@ -51,7 +51,7 @@ def appended(door: LookingDoor, position: int, topics: list[str] | None, limit: 
     end, ranges = door.look("appended", position, topics, limit)
     found: list[Message] = []
     for each in ranges:
-        run = [*_messages_of(door, *each)]
+        run = _messages_of(door, *each)
         # If a topic was deleted meanwhile and made again, its messages are in later appends.
         while run and _position(run[-1]) >= end:
             run.pop()
@@ -61,12 +61,11 @@ def appended(door: LookingDoor, position: int, topics: list[str] | None, limit: 
     return Appended(found, end)
 
 
-def _messages_of(
-    door: LookingDoor, topic: str, queue: int, first: int, end: int
-) -> Iterator[Message]:
-    """Yield the messages of a queue from `first` up to `end`, except for those that retention has
+def _messages_of(door: LookingDoor, topic: str, queue: int, first: int, end: int) -> list[Message]:
+    """Return the messages of a queue from `first` up to `end`, except for those that retention has
     dropped meanwhile.
     """
+    found: list[Message] = []
     while first < end:
         try:
             batch = door.read_batch(topic, queue, first, end - first, 0.0)
@@ -74,9 +73,10 @@ def _messages_of(
             first = gone.first
             continue
         if batch is None:
-            return
-        yield from batch.messages
+            break
+        found += batch.messages
         first = batch.next
+    return found
 
 
 def _message_of(letter: DeadLetter) -> Message:

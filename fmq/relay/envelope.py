@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
 from typing import NamedTuple, TypedDict
 
-from fmq.basics.message import Message
+from fmq.basics.message import Message, Origin
+from fmq.basics.tuples import tuple_maker
 from fmq.relay.target import RelayBatch
 
 OURS = (*("fmq-id", "fmq-time", "fmq-key", "fmq-tag", "fmq-message-id", "fmq-tx", "fmq-tx-count"),)
@@ -30,6 +31,20 @@ class Enveloped(NamedTuple):
     name: str
     """Of its topic there."""
     headers: list[tuple[str, str]]
+
+
+made_enveloped = tuple_maker(Enveloped)
+
+
+class EnvelopedRun(NamedTuple):
+    """The messages of one record of the journal, as they go into a target."""
+
+    name: str
+    """Of their topic there."""
+    origin: Origin
+    messages: list[Message]
+    headers: list[list[tuple[str, str]]]
+    """Of each message."""
 
 
 class Envelope:
@@ -56,11 +71,18 @@ class Envelope:
     def headers(
         self, batch: RelayBatch, *, bare: bool = False, attributes: str = "ce-"
     ) -> Iterator[Enveloped]:
-        """Yield the messages of a batch. `bare` is for a target that has a place of its own for key
-        and time. `attributes` comes before the names of CloudEvents' attributes.
+        """Yield the messages of a batch, as `runs` has them."""
+        for run in self.runs(batch, bare=bare, attributes=attributes):
+            yield from map(made_enveloped, zip(run.messages, repeat(run.name), run.headers))
+
+    def runs(
+        self, batch: RelayBatch, *, bare: bool = False, attributes: str = "ce-"
+    ) -> Iterator[EnvelopedRun]:
+        """Yield the messages of a batch by records of the journal: what all messages of one have in
+        common is made once. `bare` is for a target that has a place of its own for key and time.
+        `attributes` comes before the names of CloudEvents' attributes.
         """
-        store, counts, new = batch.place.store, Counter[str](), tuple.__new__
-        # By records of the journal: what all messages of one have in common is made once.
+        store, counts = batch.place.store, Counter[str]()
         runs = [(origin, [*run]) for origin, run in groupby(batch.messages, attrgetter("origin"))]
         for origin, run in runs:
             counts[origin.tx_id] += len(run)
@@ -72,21 +94,29 @@ class Envelope:
                 of_all = [("fmq-tx", tx_id), ("fmq-tx-count", str(counts[tx_id]))]
             if not bare:
                 of_all.append(("fmq-time", str(origin.time_us)))
-            for message in run:  # written out: it runs for every message
-                _, key, tag, more, offset, _, message_id = message[:7]
-                headers = [("fmq-id", f"{start}{offset}"), *of_all]
-                if key is not None and not bare:
-                    headers.append(("fmq-key", key))
-                if tag is not None:
-                    headers.append(("fmq-tag", tag))
-                if message_id is not None:
-                    headers.append(("fmq-message-id", message_id))
-                if self.cloudevents:
-                    said = attributes_of(message, f"{start}{offset}", name)
-                    headers += [(attributes + what, text) for what, text in said.items()]
-                if more:
-                    headers += [each for each in more.items() if each[0] not in OURS]
-                yield new(Enveloped, (message, name, headers))
+            _, keys, tags, more, offsets, _, ids, *_ = zip(*run, strict=True)
+            # Written as one expression, because it runs for every message.
+            headers = [[("fmq-id", f"{start}{offset}"), *of_all] for offset in offsets]
+            if not bare:
+                _add(headers, "fmq-key", keys)
+            _add(headers, "fmq-tag", tags)
+            _add(headers, "fmq-message-id", ids)
+            if self.cloudevents:
+                for message, said in zip(run, headers, strict=True):
+                    about = attributes_of(message, said[0][1], name)
+                    said += [(attributes + what, text) for what, text in about.items()]
+            if any(more):
+                for said, theirs in zip(headers, more, strict=True):
+                    said += [each for each in (theirs or {}).items() if each[0] not in OURS]
+            yield EnvelopedRun(name, origin, run, headers)
+
+
+def _add(headers: list[list[tuple[str, str]]], name: str, texts: tuple[str | None, ...]) -> None:
+    """Add a header to the messages that have a text for it."""
+    if any(each is not None for each in texts):
+        for said, each in zip(headers, texts, strict=True):
+            if each is not None:
+                said.append((name, each))
 
 
 def attributes_of(message: Message, fmq_id: str, name: str) -> dict[str, str]:

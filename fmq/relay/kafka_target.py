@@ -132,23 +132,23 @@ class KafkaTarget:
             raise
 
     def _produce(self, producer: Producer, batch: RelayBatch) -> None:
-        enveloped = self._envelope.headers(batch, bare=True, attributes="ce_")
-        for message, topic, headers in enveloped:
-            origin = message.origin
-            assert origin is not None, "it was read"
+        for topic, origin, messages, headers in self._envelope.runs(
+            batch, bare=True, attributes="ce_"
+        ):
             partition = -1 if self._by_key else origin.queue
-            what = topic, message.body, message.key, partition, None, None
-            while True:
-                try:
-                    producer.produce(*what, origin.time_us // 1000, headers)  # type: ignore[arg-type]
-                    break
-                except BufferError:
-                    producer.poll(0.05)
-                except KafkaFailed as error:
-                    if error.args[0].code() not in REFUSALS:
-                        raise
-                    producer.abort_transaction(SECONDS)
-                    raise MessageRefused(message, error.args[0].str()) from error
+            rest = partition, None, None, origin.time_us // 1000
+            for message, said in zip(messages, headers, strict=True):
+                while True:
+                    try:
+                        producer.produce(topic, message.body, message.key, *rest, said)  # type: ignore[arg-type]
+                        break
+                    except BufferError:
+                        producer.poll(0.05)
+                    except KafkaFailed as error:
+                        if error.args[0].code() not in REFUSALS:
+                            raise
+                        producer.abort_transaction(SECONDS)
+                        raise MessageRefused(message, error.args[0].str()) from error
 
     def _report(self, error: KafkaError, message: Any) -> None:
         if error.code() in REFUSALS:
