@@ -203,10 +203,18 @@ class Run:
         if self.survives:
             look_again(self)
 
+    def beside(self, disk: CrashDisk) -> Disk:
+        """Return the door to a copy of the disk, for an engine that tries something."""
+        return disk
+
+    def after_kill(self, crash_at: int | None) -> CrashDisk:
+        """Return the disk on which the next process finds what a kill has left."""
+        return self.disk.after_kill(crash_at=crash_at)
+
     def _kill(self) -> None:
         old = self.disk
         left = None if self._crash_at is None else self._crash_at - self.operations
-        self.disk = old.after_kill(crash_at=left)
+        self.disk = self.after_kill(left)
         self.past.append(old)
         old.stop()
         check_still_shown(self.disk.after_kill(), self.options, self.shown)

@@ -64,7 +64,7 @@ def fill(run: Run, topic: str, queue: int) -> None:
 def _position_behind(run: Run, topic: str, queue: int, size: int) -> int:
     """Return where a body of this size would end. Another engine tries it on a copy of the disk."""
     disk = run.disk.after_kill()
-    engine = open_engine(disk, run.options)
+    engine = open_engine(run.beside(disk), run.options)
     engine.send(topic, bytes(size), queue=queue)
     position = engine.stats().position
     let_go(engine, disk)

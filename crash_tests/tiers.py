@@ -18,6 +18,7 @@ from crash_tests.exhaustive import Exhaustive
 from crash_tests.faults import Faults
 from crash_tests.groups.tier import Groups
 from crash_tests.home.story import Story as Homes
+from crash_tests.home.workloads import HomeWorkloads
 from crash_tests.ids.story import Story as MessageIds
 from crash_tests.jobs.story import Story as Jobs
 from crash_tests.real.tiers import REAL
@@ -59,6 +60,7 @@ TIERS: dict[Tier, float] = {
     Groups("erased", Erasing, torn=4): 0.05,
     Groups("shipped", Shipping, torn=4): 0.05,
     Groups("home", Homes, share=4, torn=2, every=31): 0.1,
+    HomeWorkloads(): 0.1,
     Groups("delayed", Delayed, torn=4): 0.1,
     Groups("schedules", Schedules, torn=4): 0.1,
     Groups("jobs", Jobs, torn=4): 0.05,

@@ -55,6 +55,7 @@ PRODUCER = "shop"
 FENCED = "has taken over"
 READ_AT_ONCE = 1000
 DEAD_SECONDS = 1.0, 4.0
+PACE_SECONDS = 0.02
 
 
 class Machine:
@@ -183,6 +184,7 @@ class Chaos:
                 while not self.stop.is_set():
                     step(client, name, number)
                     number += 1
+                    self.stop.wait(PACE_SECONDS)  # so that the ordered group keeps up
         except Exception as error:
             self.errors.append(f"{name}:{number}: {type(error).__name__}: {error}")
 
@@ -277,7 +279,7 @@ class Chaos:
         senders = [Thread(target=self.work, args=each) for each in works]
         handlers = [
             Thread(target=self.handle, args=(group,), kwargs={"ordered": group == "ordered"})
-            for group in ("work", "work", "ordered")
+            for group in ("work", "work", "ordered", "ordered")
         ]
         for thread in senders + handlers:
             thread.start()

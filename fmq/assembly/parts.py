@@ -195,6 +195,9 @@ class Parts:
         self.chores = Chores(directory, writer, self.manager, catalog, *own, *rest)
         # Lists the clients of this process, while it serves some.
         self.clients: Callable[[], list[ClientInfo]] = list
+        # Called once when the engine has failed, under its lock, whoever has made the call that
+        # has met the error.
+        self.on_failed: Callable[[], None] = lambda: None
         # None if the engine was opened with background=False.
         self.chore_thread: ChoreThread | None = None
         # Called when another timer becomes the next one.
@@ -323,6 +326,7 @@ class Parts:
         the engine's lock.
         """
         self.wake_all()
+        self.on_failed()
         with suppress(OSError):
             # Recovery may not be able to tell which write failed.
             self.directory.create(FAILED).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fmq.loops.event_loop import Loop
@@ -44,13 +45,16 @@ class Beats:
             self._begin()
 
     def _begin(self) -> None:
-        self._apart(lambda: self._beat(self._every / 2), self._ended)
+        # This process may pause at any moment. So the last entry begins after the time is over.
+        is_last = self._monotonic() >= self._until
+        beat = partial(self._beat, self._every / 2)
+        self._apart(beat, lambda _, error: self._ended(error, is_last=is_last))
 
-    def _ended(self, _: object, error: BaseException | None) -> None:
+    def _ended(self, error: BaseException | None, *, is_last: bool) -> None:
         if error is not None:
             self._is_running = False
             self._failed()
-        elif self._monotonic() < self._until:
+        elif not is_last:
             self._loop.call_later(min(self._every, DURING_SECONDS_MAX), self._begin)
         else:
             self._is_running = False

@@ -103,6 +103,7 @@ class Host:
         # Ends the process if it was started on demand.
         self.give_way: Callable[[], bool] = lambda: False
         self.parts.clients = self._clients
+        self.parts.on_failed = self._engine_failed
         # Ends a process that may be stopped from outside; None once it was called.
         self.end: Callable[[], None] | None = None
         self.is_draining = False
@@ -113,6 +114,10 @@ class Host:
 
     def _beat_failed(self) -> None:
         self.failed()
+
+    def _engine_failed(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nothing is served any more
+            self.loop.call_soon_threadsafe(self.failed)
 
     def _clients(self) -> list[ClientInfo]:
         """Return the clients that are connected. Any thread may call it."""

@@ -28,6 +28,10 @@ class FakeObjects:
         """The numbers of the calls whose answer is lost after they were carried out."""
         self.lost_calls: set[int] = set()
         """The numbers of the calls that do not arrive."""
+        self.late_calls: set[int] = set()
+        """The numbers of the creations that have no answer, and arrive when `arrive` is called."""
+        self.under_way: list[tuple[str, bytes]] = []
+        """What has not arrived yet. Ways to one home may share the list."""
         self.honours_conditions = True
         self.calls = 0
 
@@ -46,12 +50,21 @@ class FakeObjects:
 
     def create(self, key: str, data: bytes) -> None:
         assert len(data) <= self.object_bytes_max or key.startswith("floors/")
+        number = self.calls
         end = self._called(f"create {key}")
+        if number in self.late_calls:
+            self.under_way.append((key, bytes(data)))
+            raise NoAnswer(f"call {number} is late: create {key}")
         if key in self.objects and self.honours_conditions:
             end()
             raise KeyTaken
         self.objects[key] = bytes(data)
         end()
+
+    def arrive(self) -> None:
+        """Let what is under way arrive."""
+        while self.under_way:
+            self.objects.setdefault(*self.under_way.pop(0))
 
     def read(self, key: str) -> bytes | None:
         end = self._called(f"read {key}")

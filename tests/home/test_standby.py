@@ -155,6 +155,28 @@ def test_signs_of_life_end_when_nobody_asks_any_more() -> None:
     assert [round(each - began) for each in beaten] == [0, 2, 4, 6, 8]
 
 
+def test_an_owner_that_pauses_in_a_sign_of_life_gives_another_one() -> None:
+    """The answer to the first one came before the pause. So only another one shows what was
+    meanwhile.
+    """
+    clock = FakeClock()
+    loop = FakeLoop(clock)
+    beaten: list[float] = []
+
+    def apart(work, then) -> None:
+        work()
+        clock.advance(60)
+        then(None, None)
+
+    def beat(quiet: float) -> None:
+        beaten.append(quiet)
+
+    Beats(loop, clock.monotonic, apart, beat, lambda: None).ask(2.0, 7.0)
+    while loop.step():
+        pass
+    assert len(beaten) == 2
+
+
 def test_a_sign_of_life_that_is_refused_ends_the_server() -> None:
     clock = FakeClock()
     failed: list[bool] = []

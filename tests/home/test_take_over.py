@@ -113,3 +113,16 @@ def test_an_engine_that_serves_over_tcp_is_found(tmp_path: Path) -> None:
             assert caught.value.address is None  # it took over before it served
             with fmq.connect(home, token_file=str(token), retry_for=0) as client:
                 assert bodies(client) == [b"1", b"1"]
+
+
+def test_a_server_ends_whichever_call_learns_of_the_next_owner(tmp_path: Path) -> None:
+    """Here it is one of the program's own. So a machine that stands by is soon there again."""
+    home = f"file://{tmp_path}/home"
+    with (
+        fmq.open(tmp_path / "a", home=home) as paused,
+        paused.serve() as server,
+        fmq.open(tmp_path / "b", home=home),
+    ):
+        with pytest.raises(fmq.TakenOver):
+            paused.send("t", b"late")
+        assert server.wait(20)
