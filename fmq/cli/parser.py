@@ -104,9 +104,10 @@ def _with_directory(
     try:
         given = _parsed(verb, words)
         found = getattr(given, first.dest)
-        # An argument that names a directory is DIR, even if the environment names one, too. Any
-        # other argument may be the topic or the group of a line that leaves DIR out.
-        if isinstance(found, list) or (found is not None and os.path.isdir(found)):
+        # An argument that names a directory is DIR, even if the environment names one, too. So is
+        # what the environment names, before it is made. Any other argument may be the topic or the
+        # group of a line that leaves DIR out.
+        if isinstance(found, list) or (found is not None and _is_directory(found, directory)):
             return given
     except WrongUsage as error:
         wrong = error
@@ -117,6 +118,10 @@ def _with_directory(
             return given
         # There is one argument too many, so DIR was not left out.
         raise wrong if wrong and "unrecognized" in str(error) else error from None
+
+
+def _is_directory(name: str, directory: str) -> bool:
+    return os.path.isdir(name) or os.path.abspath(name) == os.path.abspath(directory)
 
 
 def _parsed(verb: Parser, words: Sequence[str]) -> argparse.Namespace:

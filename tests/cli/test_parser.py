@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,6 +84,19 @@ def test_a_directory_on_the_command_line_overrides_the_variable(variable: Path) 
     assert fmq_json("send", "mine", "u", "y").code == 0
     assert fmq_json("read", "mine", "u").of("message")[0]["body"] == "y"
     assert fmq_json("read", "u").code == 3
+
+
+def test_the_directory_of_the_variable_may_be_named_before_it_is_made(tmp_path: Path) -> None:
+    """It is no topic of itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fmq", "send", tmp_path / "new", "orders", "--create"],
+        env=os.environ | {"FMQ_DIR": "new"},
+        cwd=tmp_path,
+        input=b"x",
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["topic"] == "orders"
 
 
 def test_send_uses_the_directory_of_the_variable_fmq_dir(variable: Path) -> None:
