@@ -75,6 +75,12 @@ def measure(path: str, messages: int, rounds: int) -> None:
 
 
 def measure_since(path: str, rounds: int) -> None:
+    _measure_since(path, rounds, "of a closed engine")
+    with fmq.open(path):
+        _measure_since(path, rounds, "beside an engine")
+
+
+def _measure_since(path: str, rounds: int, where: str) -> None:
     end = fmq.table.read(path).end
     whole = fmq.table.read(path).read_all().num_rows
     place = fmq.table.read(path, until=end - end // 100).end
@@ -87,7 +93,7 @@ def measure_since(path: str, rounds: int) -> None:
         ratios.append((process_time() - began) / all_of_it)
     print(
         f"the last {rows:,} of {whole:,} messages ({rows / whole:.1%}) cost "
-        f"{statistics.median(ratios):.1%} of a read of all"
+        f"{statistics.median(ratios):.1%} of a read of all, {where}"
     )
 
 

@@ -54,7 +54,7 @@ class Elsewhere(RealDisk):
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         directory = super().directory(path, make=make)
-        directory.remote = None if self._allow_remote else "nfs4"
+        directory._mounted.remote = "nfs4"
         return directory
 
 

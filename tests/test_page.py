@@ -431,13 +431,13 @@ class Elsewhere(RealDisk):
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         directory = super().directory(path, make=make)
-        directory._is_local = False
+        directory._mounted.remote = "nfs4"
         return directory
 
 
 def test_a_remote_file_system_has_no_pages(tmp_path: Path) -> None:
     """Two machines do not see the same memory there, so readers follow the records."""
-    with fmq.open(tmp_path / "d", disk=Elsewhere()) as engine:
+    with fmq.open(tmp_path / "d", disk=Elsewhere(allow_remote=True)) as engine:
         engine.send("t", b"0")
         assert not (tmp_path / "d" / PAGE).exists()
     with fmq.open(tmp_path / "d") as engine:

@@ -52,7 +52,7 @@ class NamesAreNotSynced(RealDisk):
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         true = super().directory(path, make=make)
-        return _NamesAreNotSynced(path, true._fd, true._writer, remote=true.remote)
+        return _NamesAreNotSynced(path, true._fd, true._writer, true._mounted)
 
 
 def write_if_there_is_room(fd: int, buffers: Sequence[Buffer], offset: int, flags: int) -> int:
@@ -81,7 +81,7 @@ class FullIsSilent(RealDisk):
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         true = super().directory(path, make=make)
-        return _SilentDirectory(path, true._fd, true._writer, remote=true.remote)
+        return _SilentDirectory(path, true._fd, true._writer, true._mounted)
 
 
 WRITES_NOT_SYNCED = "writes are not synced"

@@ -11,7 +11,7 @@ from fmq.table.read import read_split
 from fmq.table.schema import schema_of
 from fmq.table.selection import EVERYTHING
 from fmq.table.snapshot import Snapshot
-from fmq.table.split import Split
+from fmq.table.split import Split, lanes_in
 from fmq.table.stream import ReadPoint, go_on
 
 CHUNK_BYTES = 4 << 30
@@ -93,10 +93,10 @@ def topics_of(journals: Iterable[Snapshot], *, permissive: bool) -> tuple[str, .
     for journal in journals:
         unknown = []
         for seen in journal.segments:
-            if seen.lanes is None:
+            if (lanes := lanes_in(seen, journal.store, None)) is None:
                 unknown.append(seen.segment)
             else:
-                found.update(topic for topic, _ in seen.lanes)
+                found.update(topic for topic, _ in lanes)
         for segment in unknown:
             found |= _topics_in(journal, segment, permissive=permissive)
     return tuple(sorted(found))

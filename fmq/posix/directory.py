@@ -14,6 +14,7 @@ from fmq.posix.engine_lock import EngineLock
 from fmq.posix.file import RealFile
 from fmq.posix.full_sync import full_sync
 from fmq.posix.locks import lock_past_looks
+from fmq.posix.mount_table import MountedAt
 from fmq.posix.page import RealPage
 from fmq.posix.write_call import WriteCall
 
@@ -28,20 +29,17 @@ class RealDirectory:
         path: str,
         fd: int,
         writer: WriteCall,
+        mounted: MountedAt,
         *,
-        remote: str | None,
-        is_local: bool = True,
+        allow_remote: bool = False,
         file_mode: int = FILE_MODE,
     ) -> None:
-        """`remote` names the kind of file system if fmq must not write to it, else None. `is_local`
-        is False for all remote file systems.
-        """
         self.path = path
         self.file_mode = file_mode
         self._fd = fd
         self._writer = writer
-        self.remote = remote
-        self._is_local = is_local
+        self._mounted = mounted
+        self._allow_remote = allow_remote
 
     def names(self) -> list[str]:
         if self._fd < 0:  # the directory is closed, and listdir(-1) would list another one
@@ -97,15 +95,14 @@ class RealDirectory:
         if make and made:
             set_mode(fd, directory_mode(self.file_mode))
         path = os.path.join(self.path, name)
-        mode, is_local = self.file_mode, self._is_local
-        return RealDirectory(
-            path, fd, self._writer, remote=self.remote, is_local=is_local, file_mode=mode
-        )
+        where = path, fd, self._writer, self._mounted
+        return RealDirectory(*where, allow_remote=self._allow_remote, file_mode=self.file_mode)
 
     def lock(self, name: str) -> Callable[[], None]:
-        if self.remote is not None:
-            raise RemoteFileSystem(self.path, self.remote)
-        return self._lock(name).take(is_local=self._is_local)
+        remote = self._mounted.remote
+        if remote is not None and not self._allow_remote:
+            raise RemoteFileSystem(self.path, remote)
+        return self._lock(name).take(is_local=remote is None)
 
     def locked_by(self, name: str) -> Locked | None:
         return self._lock(name).holder()
@@ -157,7 +154,7 @@ class RealDirectory:
         """Raise OSError if another machine serves the files: what it writes to a mapped page is not
         seen here.
         """
-        if not self._is_local:
+        if self._mounted.remote is not None:
             raise OSError(errno.EOPNOTSUPP, "no pages on a remote file system", self.path)
 
     def close(self) -> None:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from functools import cached_property
+
+from fmq.machine.mounts import remote_kind
 
 MOUNTS = "/proc/self/mountinfo"
 MOUNT_COMMAND = "/sbin/mount"
 LINE = re.compile(r"(.+?) on (/.*) \(([^,()]+)((?:, [^()]*)?)\)")
+
+
+class MountedAt:
+    """The file system at an absolute path, of which the kernel is asked once it matters."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @cached_property
+    def remote(self) -> str | None:
+        """The kind of the file system if another machine serves it, else None."""
+        return remote_kind(os.path.realpath(self._path), mountinfo())
 
 
 def mountinfo() -> str:

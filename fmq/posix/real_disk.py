@@ -9,11 +9,10 @@ import sys
 from fmq.arguments.path import check_local
 from fmq.errors import NotAStore, UnsupportedSystem
 from fmq.errors.storage_errors import no_directory, no_parent
-from fmq.machine.mounts import remote_kind
 from fmq.posix.descriptors import FILE_MODE, IS_POSIX, close, directory_mode, set_mode
 from fmq.posix.directory import RealDirectory
 from fmq.posix.full_sync import CAN_SYNC, full_sync
-from fmq.posix.mount_table import mountinfo
+from fmq.posix.mount_table import MountedAt
 from fmq.posix.write_call import writer
 
 
@@ -47,11 +46,14 @@ class RealDisk:
             raise no_directory(path, error) from None
         if made:
             set_mode(fd, directory_mode(self._file_mode))
-        kind = remote_kind(os.path.realpath(path), mountinfo())
-        remote = None if self._allow_remote else kind
-        mode, is_local = self._file_mode, kind is None
+        mounted = MountedAt(os.path.abspath(path))
         return RealDirectory(
-            path, fd, self._writer, remote=remote, is_local=is_local, file_mode=mode
+            path,
+            fd,
+            self._writer,
+            mounted,
+            allow_remote=self._allow_remote,
+            file_mode=self._file_mode,
         )
 
     def _make(self, path: str) -> bool:

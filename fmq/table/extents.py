@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fmq.errors import FmqError
-from fmq.store.index.index import LaneSummary, QueueKey, SegmentIndex
+from fmq.store.index.index import SegmentIndex
 from fmq.store.journal.segment import Segment
 
 SPLIT_BYTES = 32 << 20
@@ -19,8 +19,6 @@ class Extent(NamedTuple):
     segment: Segment
     end: int
     sealed: bool
-    lanes: dict[QueueKey, LaneSummary] | None
-    """What it holds of each queue; None: only its records could tell."""
     in_memory: SegmentIndex | None = None
     """The index, if it is in memory: it may be on its way to the disk."""
 

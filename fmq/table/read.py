@@ -12,6 +12,7 @@ import pyarrow as pa
 from fmq.errors import BadOption, Damaged, NewerFormat, Unreadable
 from fmq.home.home_reader import disk_to_read
 from fmq.machine.disk import Disk
+from fmq.store.index.index import SegmentIndex
 from fmq.table.exact import rows_wanted, with_compared
 from fmq.table.extents import LeftOut, left_out
 from fmq.table.fleet import is_fleet, see_all
@@ -109,8 +110,10 @@ def rows_of(
     splits = journal.splits(
         wanted, start=part.first, end=part.end, lanes=view == "messages", disk=disk
     )
+    known = {seen.segment.base: seen.in_memory for seen in journal.segments}
     for split in splits:
-        yield from read_split(split, view, schema, wanted, permissive=permissive, disk=disk)
+        how: Any = {"permissive": permissive, "disk": disk, "in_memory": known[split.base]}
+        yield from read_split(split, view, schema, wanted, **how)
     if told and (rows := told_rows(journal, view, permissive=permissive, disk=disk)):
         yield told_batch(journal.whole(), rows, schema, wanted)
 
@@ -147,6 +150,7 @@ def read_split(
     *,
     permissive: bool = False,
     disk: Disk | None = None,
+    in_memory: SegmentIndex | None = None,
 ) -> Batches:
     """Yield the rows of a split that are `wanted`, with the columns of `schema`.
 
@@ -154,7 +158,7 @@ def read_split(
     and the view `damage` says so.
     """
     try:
-        with located(split.path), opened(split, disk) as source:
+        with located(split.path), opened(split, disk, in_memory) as source:
             compared = with_compared(_own(schema), view, wanted)
             for batch in READ[view](source, compared, wanted):
                 if (left := rows_wanted(batch, wanted)).num_rows:

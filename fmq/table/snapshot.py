@@ -28,8 +28,8 @@ from fmq.store.index.index import SegmentIndex
 from fmq.store.journal.segment import HEADER_BYTES, segment_name
 from fmq.table.extents import SPLIT_BYTES, Extent, LeftOut
 from fmq.table.selection import Selection
-from fmq.table.split import Split, opened_file, read_index, seed_of
-from fmq.table.survey import catalog_of, is_shipped, lanes_of, survey
+from fmq.table.split import Split, lanes_in, opened_file, read_index, seed_of
+from fmq.table.survey import is_shipped, survey
 from fmq.table.table_errors import located
 from fmq.tx.ledger.ledger import Ledger
 from fmq.tx.looks.outcomes import undecided_view
@@ -98,12 +98,17 @@ class Snapshot:
             high = min(stop, seen.end)
             if low >= high or not wanted.stretch(low, high):
                 continue
-            if lanes and not _has_any(seen, wanted):
+            if lanes and not self._has_any(seen, wanted, disk):
                 continue
             for first, last in self._pieces(seen, low, high, split_bytes, disk):
                 if wanted.stretch(first, last):
                     found.append(self._split(seen, first, last))
         return found
+
+    def _has_any(self, seen: Extent, wanted: Selection, disk: Disk | None) -> bool:
+        """Return whether a segment may hold wanted messages."""
+        lanes = lanes_in(seen, self.store, disk)
+        return lanes is None or any(wanted.lane(*lane) for lane in lanes.items())
 
     def _split(self, seen: Extent, first: int, last: int) -> Split:
         data_end = seen.end if seen.sealed else 0
@@ -130,11 +135,6 @@ class Snapshot:
         return list(itertools.pairwise((*edges, high)))
 
 
-def _has_any(seen: Extent, wanted: Selection) -> bool:
-    """Return whether a segment may hold wanted messages."""
-    return seen.lanes is None or any(wanted.lane(*lane) for lane in seen.lanes.items())
-
-
 def _boundaries(
     file: File, index: SegmentIndex, low: int, high: int, split_bytes: int, seed: int
 ) -> Iterator[int]:
@@ -143,7 +143,7 @@ def _boundaries(
     base, target = index.base, low + split_bytes
     while target + split_bytes // 2 < high:
         i = bisect_left(places, target - base)
-        while i < len(places) and not _begins_append(file, base, places[i], seed):
+        while i < len(places) and not flags_at(file, base, places[i], seed) & FIRST:
             i += 1
         if i == len(places) or base + places[i] >= high:
             return
@@ -151,12 +151,13 @@ def _boundaries(
         target = base + places[i] + split_bytes
 
 
-def _begins_append(file: File, base: int, place: int, seed: int) -> bool:
+def flags_at(file: File, base: int, place: int, seed: int) -> int:
+    """Return the flags of the sound record at `place`; 0 if there is none."""
     try:
         record = decode(file.read(place, HEAD_BYTES), 0, base + place, seed, bodies=False)
     except (BadRecord, Misplaced, Newer):
-        return False  # the head may be longer than the bytes read, so take another record
-    return bool(record.flags & FIRST)
+        return 0  # the head may be longer than the bytes read, so take another record
+    return record.flags
 
 
 # --- seeing a directory -------------------------------------------------------------------------
@@ -245,23 +246,14 @@ def _as_followed(
     ledger = follower.ledger
     in_memory = {index.base: index for index in (*ledger.sealed, ledger.index)}
     last = ledger.index.base
-    catalog = catalog_of(directory, follower.store)
     segments = []
     for segment in follower.segments:
         if segment.limit <= ledger.floor or segment.base > last:
             continue
-        index = in_memory.get(segment.base)
         sealed = segment.base < last
-        segments.append(
-            Extent(
-                directory.path,
-                segment,
-                segment.end if sealed else ledger.shown_to,
-                sealed,
-                lanes_of(catalog, segment.base) if index is None else index.summary(),
-                index,
-            )
-        )
+        reach = segment.end if sealed else ledger.shown_to
+        index = in_memory.get(segment.base)
+        segments.append(Extent(directory.path, segment, reach, sealed, index))
     end, undecided = ledger.shown_to, undecided_in(ledger)
     codecs = {topic.name: topic.codec for topic in ledger.made_topics() if topic.codec}
     where = directory.path, follower.store, end

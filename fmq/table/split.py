@@ -13,9 +13,9 @@ from fmq.machine.disk import Disk, File
 from fmq.recovery.layout import look, store_of
 from fmq.store.bytes.kinds import Record
 from fmq.store.index.catalog import SUFFIX
-from fmq.store.index.index import SegmentIndex
-from fmq.store.index.index_blocks import BadIndex
-from fmq.store.index.index_file import index_in
+from fmq.store.index.index import LaneSummary, QueueKey, SegmentIndex
+from fmq.store.index.index_blocks import BadIndex, decode_head
+from fmq.store.index.index_file import index_in, read_front
 from fmq.store.journal.scan import Finding, Scan, end_of
 from fmq.store.journal.segment import (
     HEADER_BYTES,
@@ -24,6 +24,7 @@ from fmq.store.journal.segment import (
     decode_header,
     segment_name,
 )
+from fmq.table.extents import Extent
 from fmq.table.table_errors import OtherStore, Overtaken
 from fmq.tx.ledger.apply_parts import apply_to_index
 
@@ -54,10 +55,13 @@ class Split:
 class OpenSplit:
     """A split, with the file of its segment open."""
 
-    def __init__(self, split: Split, file: File, disk: Disk | None) -> None:
+    def __init__(
+        self, split: Split, file: File, disk: Disk | None, in_memory: SegmentIndex | None
+    ) -> None:
         self.split = split
         self.file = file
         self._disk = disk
+        self._in_memory = in_memory
         self.seed = seed_of(split.store)
         self.sound_to = split.start
         """Behind the last whole append that was read."""
@@ -91,6 +95,8 @@ class OpenSplit:
         If it is made from records that are not all sound, it ends before the first bad one.
         """
         split = self.split
+        if self._in_memory is not None:
+            return self._in_memory
         if split.data_end:
             where = split.path, split.base, split.store
             found = read_index(*where, self._disk, split.chain)
@@ -123,9 +129,28 @@ def read_index(
         return None
 
 
+def lanes_in(seen: Extent, store: bytes, disk: Disk | None) -> dict[QueueKey, LaneSummary] | None:
+    """Return what a segment holds of each queue, by its index; None if only its records could
+    tell.
+    """
+    if seen.in_memory is not None:
+        return seen.in_memory.summary()
+    if not seen.sealed:
+        return None
+    base = seen.segment.base
+    try:
+        with opened_file(seen.path, segment_name(base, SUFFIX), disk) as file:
+            head = decode_head(read_front(file), 0, store, base, seen.segment.chain)
+    except (OSError, BadIndex):
+        return None
+    return {key: summary for key, summary, _, _ in head.lanes}
+
+
 @contextmanager
-def opened(split: Split, disk: Disk | None = None) -> Iterator[OpenSplit]:
-    """Open the file of `split`.
+def opened(
+    split: Split, disk: Disk | None = None, in_memory: SegmentIndex | None = None
+) -> Iterator[OpenSplit]:
+    """Open the file of `split`. `in_memory` is the index of its segment, if that is known.
 
     Raises OtherStore if the file is of another store, Overtaken if retention has dropped it, and
     Unreadable.
@@ -146,7 +171,7 @@ def opened(split: Split, disk: Disk | None = None) -> Iterator[OpenSplit]:
                 _check_store(split, header.store)
                 if header.epoch != split.epoch and split.epoch:
                     raise Damaged(split.file, split.base, OTHER_COPY)
-            yield OpenSplit(split, file, disk)
+            yield OpenSplit(split, file, disk, in_memory)
         except OSError as error:
             if isinstance(error, Unreadable):
                 raise

@@ -15,14 +15,17 @@ from fmq.buckets import directory_at
 from fmq.errors import Damaged
 from fmq.machine.disk import Disk
 from fmq.recovery.layout import read_header
+from fmq.store.bytes.record import EXTENDED, FIRST, LAST
 from fmq.store.journal.segment import HEADER_BYTES
 from fmq.table.boundaries import Boundaries
 from fmq.table.extents import Extent
 from fmq.table.joint_ends import whole_end
 from fmq.table.selection import EVERYTHING
-from fmq.table.snapshot import Snapshot
-from fmq.table.split import OpenSplit, opened
+from fmq.table.snapshot import Snapshot, flags_at
+from fmq.table.split import OpenSplit, lanes_in, opened
 from fmq.table.table_errors import Outrun, located
+
+ALONE = FIRST | LAST | EXTENDED
 
 
 class ReadPoint(NamedTuple):
@@ -85,7 +88,13 @@ def append_at(journal: Snapshot, position: int, disk: Disk | None = None) -> int
         begin = seen.segment.base + HEADER_BYTES
         if begin < position < seen.end:
             with located(seen.path), _opened_whole(journal, seen, begin, seen.end, disk) as source:
-                position = Boundaries(source, seen.in_memory or source.index()).before(position)
+                base = seen.segment.base
+                flags = flags_at(source.file, base, position - base, source.seed)
+                if flags & ALONE == FIRST | LAST:
+                    return position  # an append that is no ending of a joint decision
+                if not flags & FIRST:
+                    index = seen.in_memory or source.index()
+                    position = Boundaries(source, index).before(position)
             break
     return whole_end(journal, 0, position, journal.visible_to, disk)
 
@@ -142,8 +151,9 @@ def _end_in(
     journal: Snapshot, seen: Extent, low: int, high: int, room: BatchRoom, disk: Disk | None
 ) -> int:
     """Return the end of the batch, if `low` and `high` lie in one segment."""
-    if seen.lanes is not None and low == seen.segment.base + HEADER_BYTES and high == seen.end:
-        messages = sum(lane.next - lane.first for lane in seen.lanes.values())
+    whole = low == seen.segment.base + HEADER_BYTES and high == seen.end
+    if whole and (lanes := lanes_in(seen, journal.store, disk)) is not None:
+        messages = sum(lane.next - lane.first for lane in lanes.values())
         if room.fits(messages, high - low):
             room.take(messages, high - low)
             return high

@@ -21,7 +21,7 @@ from fmq.recovery.layout import LOCK, Layout, known_segment, look, store_of
 from fmq.recovery.lost_slots import doubt
 from fmq.recovery.tail import SOUND, judge, refusal
 from fmq.store.index.catalog import SUFFIX, Catalog
-from fmq.store.index.index import LaneSummary, QueueKey, SegmentIndex
+from fmq.store.index.index import SegmentIndex
 from fmq.store.journal.scan import Finding, Scan, durable_beyond, end_of
 from fmq.store.journal.segment import HEADER_BYTES, Segment, segment_name
 from fmq.table.extents import Extent, LeftOut, left_out
@@ -71,7 +71,7 @@ class _Survey:
         self._proven_to = checkpoint.applied_upto if checkpoint else 0
         # Look at the names again: the checkpoint may name a segment that did not exist before.
         self._layout = layout = look(self._directory)
-        self._catalog = catalog_of(self._directory, self._store)
+        self._catalog = Catalog(self._directory, self._store, _not_built)
         for base, behind in pairwise((*layout.bases, None)):
             assert base is not None
             self._segment(base, behind)
@@ -149,8 +149,7 @@ class _Survey:
             self._leave_out(error, segment.name, ends[-1], sound_to)
 
     def _add(self, segment: Segment, end: int, *, sealed: bool) -> None:
-        lanes = lanes_of(self._catalog, segment.base) if sealed else None
-        self._segments.append(Extent(self._directory.path, segment, end, sealed, lanes))
+        self._segments.append(Extent(self._directory.path, segment, end, sealed))
 
     def _size(self, name: str) -> int:
         try:
@@ -189,21 +188,6 @@ class _Survey:
             # An index is written only after the next segment is durable and in use.
             name, reason = segment_name(limit), "the segment is missing: the one before was sealed"
             self._leave_out(Damaged(name, limit, reason), name, limit, limit)
-
-
-def catalog_of(directory: Directory, store: bytes) -> Catalog:
-    """Return a catalog of `directory` that never builds a missing index."""
-    return Catalog(directory, store, _not_built)
-
-
-def lanes_of(catalog: Catalog, base: int) -> dict[QueueKey, LaneSummary] | None:
-    """Return the queues in the segment at `base` by its index file, if there is one. The segment is
-    not read.
-    """
-    try:
-        return catalog.summary(base)
-    except _NotBuilt:
-        return None
 
 
 class _NotBuilt(Exception):

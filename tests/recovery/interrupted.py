@@ -31,7 +31,7 @@ class InterruptedDisk(RealDisk):
 
     def directory(self, path: str, *, make: bool) -> RealDirectory:
         plain = super().directory(path, make=make)
-        directory = Interrupted(path, plain._fd, os.pwritev, remote=plain.remote)
+        directory = Interrupted(path, plain._fd, os.pwritev, plain._mounted)
         directory.meanwhile = self._count
         self._directory = directory
         return directory

@@ -259,3 +259,13 @@ def test_a_split_that_ends_inside_an_append_is_refused(tmp_path: Path) -> None:
     inside = next(row["position"] for row in rows if row["append"] != row["position"])
     with pytest.raises(fmq.errors.Damaged, match="goes on behind"):
         list(read_split(replace(split, end=inside), "records", schema))
+
+
+def test_what_is_new_is_read_without_a_look_at_older_segments(path: str) -> None:
+    """Not even the fronts of their indexes are read, so the cost does not grow with the journal."""
+    disk, end = CountingDisk(), fmq.table.read(path).end
+    since = fmq.table.read(path, until=end - 10_000).end
+    rows = fmq.table.read(path, since=since, disk=disk).read_all().to_pylist()
+    assert 0 < len(rows) < 20
+    assert not disk.bytes_of(".idx")
+    assert len([name for name in disk.read if name.endswith(".seg")]) <= 2
