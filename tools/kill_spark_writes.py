@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Kill a stream of Spark that writes into a journal, in all its parts: 1 if rows differ at the end.
 
-    python tools/kill_spark_writes.py DIR --drivers 5 --seed 1
-    python tools/kill_spark_writes.py DIR --cluster --batches 100
+    python tools/kill_spark_writes.py DIR --seed 1
+    python tools/kill_spark_writes.py DIR --cluster --drivers 2 --tasks 20 --committers 10
 
-A query reads one journal and writes another one. Its driver is killed at a random moment, and begun
-again with the same checkpoint. Its tasks and committers kill themselves now and then, before and
-behind what they do; a driver begins a query again that has failed. The engine that serves the
-journal is killed all the while, and looks at what is visible: it must be whole batches. At the end
-each row has to be there once, and nothing may be undecided.
+A query reads one journal and writes another one, each batch as one transaction. Its driver is
+killed at a random moment, and begun again with the same checkpoint. Its tasks and committers kill
+themselves, before and behind what they do. The engine that serves the journal is killed all the
+while. In between it looks at what is visible, which must be whole batches. More rows come until all
+that is asked for has died; then the query comes to its end. Each row has to be there once, and
+nothing may be undecided.
 
 The rows go through TCP with a token. With `--cluster` there are two executors, some tasks are slow,
 and Spark starts twins of them.
@@ -17,6 +18,7 @@ and Spark starts twins of them.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import secrets
 import signal
@@ -26,116 +28,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from random import Random, SystemRandom
-from typing import Any
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import pyarrow as pa
-from pyspark.errors import StreamingQueryException
-from pyspark.sql.types import StructType
-
 import fmq
-from fmq.spark.source import DataSource
-from fmq.spark.write_options import parse_write
-from fmq.spark.writers import StreamWriter
-from tests.spark.conftest import QUIET
 
 ROOT = Path(__file__).resolve().parent.parent
+DRIVER = ROOT / "tools" / "dying_writes.py"
 ROWS_OF_A_BATCH = 1000
-CALM = "calm"  # once this file is there, nothing is killed any more
-SHARE_OF_TASKS, SHARE_OF_COMMITTERS = 0.15, 0.2
-SHARE_OF_SLOW_TASKS, SLOW_SECONDS = 0.1, 4
-SPECULATION = {
-    "spark__speculation": "true",
-    "spark__speculation__interval": "100ms",
-    "spark__speculation__quantile": "0.5",
-    "spark__speculation__minTaskRuntime": "500ms",
-    "spark__driver__memory": "1g",
-    "spark__executor__memory": "1024m",
-}
-
-
-def note(deaths: str, what: str) -> None:
-    with Path(deaths).open("a") as file:
-        file.write(f"{what}\n")
-
-
-def die(deaths: str, point: str, share: float) -> None:
-    """End this process, in a `share` of the calls. A line in the file `deaths` says so."""
-    if SystemRandom().random() < share and not Path(deaths).with_name(CALM).exists():
-        note(deaths, point)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class DyingWriter(StreamWriter):
-    """A writer whose processes die."""
-
-    deaths, slow = "", False
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
-        is_slow = self.slow and SystemRandom().random() < SHARE_OF_SLOW_TASKS
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            for batch in iterator:
-                for start in range(0, batch.num_rows, 200):
-                    yield batch.slice(start, 200)
-                    die(self.deaths, "task", SHARE_OF_TASKS / 4)
-
-        done = super().write(rows())
-        if is_slow:
-            note(self.deaths, "(slow tasks)")
-            time.sleep(SLOW_SECONDS)
-            note(self.deaths, "(slow tasks that came late)")
-        die(self.deaths, "task, prepared", SHARE_OF_TASKS)
-        return done
-
-    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
-        die(self.deaths, "committer", SHARE_OF_COMMITTERS)
-        super().commit(messages, batchId)
-        die(self.deaths, "committer, decided", SHARE_OF_COMMITTERS)
-
-
-class DyingSource(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return "dying"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DyingWriter:  # noqa: N802
-        options = dict(self.options)
-        deaths, slow = options.pop("deaths"), options.pop("slow", None) is not None
-        writer = DyingWriter(parse_write(options, streaming=True), schema, overwrite)
-        writer.deaths, writer.slow = deaths, slow
-        return writer
-
-
-def drive(folder: Path) -> None:
-    """Write what is left, as the driver of Spark."""
-    import fmq.spark
-
-    cluster = (folder / "cluster").exists()
-    master = "local-cluster[2,1,1024]" if cluster else "local[2,4]"
-    spark = fmq.spark.session("kills", master, **QUIET, **(SPECULATION if cluster else {}))
-    spark.sparkContext.setLogLevel("OFF")
-    spark.dataSource.register(DyingSource)
-    print("ready", flush=True)
-    rows = spark.readStream.format("fmq").option("maxRecordsPerTrigger", str(ROWS_OF_A_BATCH))
-    chosen = rows.load(str(folder / "source")).select("body").repartition(2)
-    writer = chosen.writeStream.format("dying").option("topic", "out").trigger(availableNow=True)
-    writer = writer.options(partBytes="8000", deaths=str(folder / "deaths"))
-    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    writer = writer.option("tokenFile", str(folder / "token"))
-    writer = writer.option("address", (folder / "address").read_text())
-    if cluster:
-        writer = writer.option("slow", "yes")
-    while True:
-        query = writer.start()
-        with suppress(StreamingQueryException):
-            query.awaitTermination()
-            return
+AHEAD = 6
+"""So many batches wait at least, as long as something is to be killed."""
+LOOKS = 100
 
 
 def serve(folder: Path) -> None:
@@ -147,108 +52,157 @@ def serve(folder: Path) -> None:
         print("ready", flush=True)
         with (folder / "looks").open("a") as file:
             while True:
-                halves = sum(_is_half(engine) for _ in range(100))
-                file.write(f"{halves}\n")
+                halves = sum(seen(engine) % ROWS_OF_A_BATCH != 0 for _ in range(LOOKS))
+                file.write(f"{halves} {seen(engine)}\n")
                 file.flush()
 
 
-def _is_half(engine: fmq.Engine) -> bool:
+def seen(engine: fmq.Engine) -> int:
     time.sleep(0.001)
-    return sum(queue.next for queue in engine.queues("out")) % ROWS_OF_A_BATCH != 0
+    return sum(queue.next for queue in engine.queues("out"))
 
 
-def started(part: str, folder: Path) -> subprocess.Popen[bytes]:
-    """Start this program as `part`, and return once it is ready."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, str(folder), "--part", part],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "errors").open("ab"),
-        cwd=ROOT,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    if process.stdout.readline() != b"ready\n" and part == "engine":
-        raise SystemExit(f"the engine does not start: see {folder / 'errors'}")
-    return process
+class Part:
+    """A process with all that it starts, as Java and its workers."""
 
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process with all that it has started, as Java and its workers."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-def run(folder: Path, drivers: int, batches: int, minutes: float, random: Random) -> int:
-    rows = batches * ROWS_OF_A_BATCH
-    fmq.open(folder / "sink", fmq.Options(topic_queues={"out": 4})).close()
-    with fmq.open(folder / "source") as source:
-        for start in range(0, rows, 100):
-            source.send_many("in", [b"%d" % row for row in range(start, start + 100)])
-    killed, begun = Counter[str](), time.monotonic()
-    engine = started("engine", folder)
-    code: int | None = 1
-    while code:
-        driver = started("driver", folder)
-        end = random.uniform(20, 90) if killed["driver"] < drivers else 1e9
-        ready = time.monotonic()
-        while (code := driver.poll()) is None:
-            time.sleep(random.uniform(1, 12))
-            if time.monotonic() - begun > 60 * minutes:
-                (folder / CALM).touch()
-                continue
-            if time.monotonic() - ready > end:
-                kill(driver)
-                killed["driver"] += 1
-                code = 1
-                break
-            kill(engine)
-            killed["engine"] += 1
-            engine = started("engine", folder)
-        else:
-            killed["(drivers that ended with an error)"] += code != 0
-    kill(engine)
-    looks = [int(line) for line in (folder / "looks").read_text().split()]
-    deaths = folder / "deaths"
-    killed.update(deaths.read_text().splitlines() if deaths.exists() else [])
-    with fmq.open(folder / "sink") as sink:
-        bodies = (
-            each.body
-            for queue in sink.queues("out")
-            for each in sink.read("out", queue=queue.queue, limit=10 * rows)
+    def __init__(self, folder: Path, *command: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(folder / "errors").open("ab"),
+            cwd=ROOT,
+            start_new_session=True,
         )
-        found = Counter(map(int, bodies))
-        left = len(sink.undecided())
-    lost, doubled = rows - len(found), found.total() - len(found)
-    print(f"killed in {time.monotonic() - begun:.0f} s: {dict(killed)}")
-    print(f"{rows} rows: {lost} lost, {doubled} doubled; {left} transactions left behind")
-    print(f"{100 * len(looks)} looks beside it, of which {sum(looks)} saw a part of a batch")
-    return int(bool(lost or doubled or left or sum(looks)))
+        assert self.process.stdout is not None
+        if self.process.stdout.readline() != b"ready\n" and self.process.poll() is not None:
+            raise SystemExit(f"{command[0]} does not start: see {folder / 'errors'}")
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+
+class Run:
+    def __init__(self, folder: Path, wanted: dict[str, int], random: Random) -> None:
+        self._folder, self._wanted, self._random = folder, wanted, random
+        self._killed = Counter[str]()
+        self._rows = 0
+
+    def go(self, minutes: float) -> int:
+        folder, begun = self._folder, time.monotonic()
+        fmq.open(folder / "sink", fmq.Options(topic_queues={"out": 4})).close()
+        with fmq.open(folder / "source") as source:
+            self._feed(source)
+            engine, driver = self._engine(), None
+            next_engine, end = self._in(1, 6), 0.0
+            while True:
+                now = time.monotonic()
+                if driver is None:
+                    driver, end = self._driver(), self._in(3, 25)
+                elif (code := driver.process.poll()) is not None:
+                    if code == 0:
+                        break
+                    self._killed["(drivers that ended with an error)"] += 1
+                    driver = None
+                elif now > end and self._left("driver"):
+                    driver.kill()
+                    self._killed["driver"], driver = self._killed["driver"] + 1, None
+                elif now > next_engine and self._left("engine"):
+                    engine.kill()
+                    self._killed["engine"] += 1
+                    engine, next_engine = self._engine(), self._in(1, 8)
+                elif now - begun > 60 * minutes or not any(map(self._left, self._wanted)):
+                    (folder / "calm").touch()
+                self._feed(source)
+                time.sleep(0.05)
+            engine.kill()
+        return self._judge(time.monotonic() - begun)
+
+    def _engine(self) -> Part:
+        return Part(self._folder, __file__, str(self._folder), "--serve")
+
+    def _driver(self) -> Part:
+        return Part(self._folder, str(DRIVER), str(self._folder))
+
+    def _in(self, low: float, high: float) -> float:
+        return time.monotonic() + self._random.uniform(low, high)
+
+    def _left(self, what: str) -> bool:
+        """Return whether more of `what` has to die."""
+        return self._deaths()[what] < self._wanted[what]
+
+    def _deaths(self) -> Counter[str]:
+        deaths = self._folder / "deaths"
+        return self._killed + Counter(deaths.read_text().splitlines() if deaths.exists() else [])
+
+    def _looks(self) -> list[tuple[int, int]]:
+        """Return for each round of looks how many saw a part of a batch, and how many rows."""
+        looks = self._folder / "looks"
+        lines = looks.read_text().splitlines() if looks.exists() else []
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines if " " in line]
+
+    def _feed(self, source: fmq.Engine) -> None:
+        """Send batches, so that some wait. Each is one append, and so a batch of Spark."""
+        if (self._folder / "calm").exists():
+            return
+        there = max((rows for _, rows in self._looks()), default=0)
+        while self._rows < there + AHEAD * ROWS_OF_A_BATCH:
+            rows = range(self._rows, self._rows + ROWS_OF_A_BATCH)
+            source.send_many("in", [b"%d" % row for row in rows])
+            self._rows += ROWS_OF_A_BATCH
+
+    def _judge(self, seconds: float) -> int:
+        rows, found = self._rows, Counter[int]()
+        with fmq.open(self._folder / "sink") as sink:
+            for queue in sink.queues("out"):
+                bodies = sink.read("out", queue=queue.queue, limit=10 * rows)
+                found.update(int(each.body) for each in bodies)
+            left = len(sink.undecided())
+        lost, doubled = rows - len(found), found.total() - len(found)
+        halves = sum(halves for halves, _ in self._looks())
+        print(f"killed in {seconds:.0f} s: {dict(self._deaths())}")
+        print(f"{rows} rows: {lost} lost, {doubled} doubled; {left} transactions left behind")
+        looks = LOOKS * len(self._looks())
+        print(f"{looks} looks beside it, of which {halves} saw a part of a batch")
+        return int(bool(lost or doubled or left or halves))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?")
-    parser.add_argument("--drivers", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=24)
+    parser.add_argument("--drivers", type=int, default=20)
+    parser.add_argument("--tasks", type=int, default=100)
+    parser.add_argument("--committers", type=int, default=60)
+    parser.add_argument("--engines", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=1e9, help="then nothing is killed")
     parser.add_argument("--cluster", action="store_true", help="two executors, speculation")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--part", choices=["driver", "engine"], help=argparse.SUPPRESS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     folder = (args.folder or Path(tempfile.mkdtemp(prefix="kill-spark-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    if args.part:
-        {"driver": drive, "engine": serve}[args.part](folder)
+    if args.serve:
+        serve(folder)
         return 0
     print(f"seed {args.seed}, in {folder}", flush=True)
     if args.cluster:
         (folder / "cluster").touch()
+    wanted = {
+        "driver": args.drivers,
+        "engine": args.engines,
+        "task": args.tasks // 2,
+        "task, prepared": args.tasks - args.tasks // 2,
+        "committer": args.committers // 2,
+        "committer, decided": args.committers - args.committers // 2,
+        "slow task": args.tasks // 5 if args.cluster else 0,
+    }
+    (folder / "wanted").write_text(json.dumps(wanted))
     (folder / "token").write_text(secrets.token_hex(32))
     (folder / "token").chmod(0o600)
     with socket.create_server(("127.0.0.1", 0)) as free:
         (folder / "address").write_text(f"tcp://127.0.0.1:{free.getsockname()[1]}")
-    return run(folder, args.drivers, args.batches, args.minutes, Random(args.seed))
+    return Run(folder, wanted, Random(args.seed)).go(args.minutes)
 
 
 if __name__ == "__main__":

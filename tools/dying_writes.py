@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""The driver of tools/kill_spark_writes.py: a query whose tasks and committers kill themselves.
+
+They do so before and behind what they do, as long as more of such deaths are wanted. A query that
+has failed is begun again. Until the file `calm` is there, this program runs on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pyarrow as pa
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StructType
+
+import fmq.spark
+from fmq.spark.source import DataSource
+from fmq.spark.write_options import parse_write
+from fmq.spark.writers import StreamWriter
+from tests.spark.conftest import QUIET
+
+ROOT = str(Path(__file__).resolve().parent.parent)
+ROWS_OF_A_BATCH = 1000
+SHARE = 0.35
+SLOW_SECONDS = 4
+FAST_START = {
+    # A driver lives for seconds, so its Java compiles little.
+    "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark__executor__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # A worker takes a second to import what it needs, and most work for less than that.
+    "spark__python__daemon__module": "tools.warm_daemon",
+}
+SPECULATION = {
+    "spark__speculation": "true",
+    "spark__speculation__interval": "100ms",
+    "spark__speculation__quantile": "0.5",
+    "spark__speculation__minTaskRuntime": "500ms",
+    "spark__driver__memory": "1g",
+    "spark__executor__memory": "1024m",
+    "spark__task__maxFailures": "8",
+}
+
+
+class Deaths:
+    """What has died, and what is to die, in a file that all processes share."""
+
+    def __init__(self, folder: str) -> None:
+        self._said = Path(folder, "deaths")
+        self._wanted = json.loads(Path(folder, "wanted").read_text())
+
+    def note(self, what: str) -> None:
+        with self._said.open("a") as file:
+            file.write(f"{what}\n")
+
+    def wants(self, point: str) -> bool:
+        """Return whether something may happen at `point` now: it is drawn."""
+        known = Counter(self._said.read_text().splitlines() if self._said.exists() else [])
+        return known[point] < self._wanted[point] and SystemRandom().random() < SHARE
+
+    def die(self, point: str) -> None:
+        if self.wants(point):
+            self.note(point)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingWriter(StreamWriter):
+    """A writer whose processes die."""
+
+    folder = ""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
+        deaths = Deaths(self.folder)
+        is_slow = deaths.wants("slow task")
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in iterator:
+                middle = batch.num_rows // 2
+                yield batch.slice(0, middle)
+                deaths.die("task")
+                yield batch.slice(middle)
+
+        done = super().write(rows())
+        if is_slow:
+            deaths.note("slow task")
+            time.sleep(SLOW_SECONDS)
+            deaths.note("slow task that came late")
+        deaths.die("task, prepared")
+        return done
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+        deaths = Deaths(self.folder)
+        deaths.die("committer")
+        super().commit(messages, batchId)
+        deaths.die("committer, decided")
+
+
+class DyingSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DyingWriter:  # noqa: N802
+        options = dict(self.options)
+        folder = options.pop("folder")
+        writer = DyingWriter(parse_write(options, streaming=True), schema, overwrite)
+        writer.folder = folder
+        return writer
+
+
+def drive(folder: Path) -> None:
+    """Write what is left, as the driver of Spark."""
+    cluster = (folder / "cluster").exists()
+    master = "local-cluster[2,2,1024]" if cluster else "local[2,8]"
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": ROOT}
+    settings = QUIET | FAST_START | (SPECULATION if cluster else {})
+    spark = fmq.spark.session("kills", master, **settings)
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(DyingSource)
+    print("ready", flush=True)
+    rows = spark.readStream.format("fmq").option("maxRecordsPerTrigger", str(ROWS_OF_A_BATCH))
+    chosen = rows.load(str(folder / "source")).select("body").repartition(3)
+    writer = chosen.writeStream.format("dying").option("topic", "out").trigger(availableNow=True)
+    writer = writer.options(partBytes="2000", folder=str(folder))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    writer = writer.option("tokenFile", str(folder / "token"))
+    writer = writer.option("address", (folder / "address").read_text())
+    while True:
+        last = (folder / "calm").exists()
+        query = writer.start()
+        with suppress(StreamingQueryException):
+            query.awaitTermination()
+            if last:
+                return
+
+
+if __name__ == "__main__":
+    drive(Path(sys.argv[1]))
