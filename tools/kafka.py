@@ -1,6 +1,6 @@
 """A Kafka of the tests' own: `python tools/kafka.py fetch` brings its jars, once, by Maven.
 
-They lie in the environment of the checkout. The broker runs on loopback with a directory of its
+They lie in the environment of the checkout, and are those of `kafka.sha256`. The broker runs on loopback with a directory of its
 own; it needs Java 17 and no rights.
 """
 
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import uuid
+from hashlib import sha256
 from pathlib import Path
 
 VERSION = "4.3.1"
@@ -26,6 +27,7 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 <artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency></dependencies></project>"""
 JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.disable.jmx=true"]
 FETCH_SECONDS, START_SECONDS = 240, 90
+HASHES = Path(__file__).with_suffix(".sha256")  # as `sha256sum *.jar` writes and reads them
 # ApiVersions, version 0: length, key, version, number of the request, name of the client
 ASK = bytes.fromhex("0000000f 0012 0000 00000001 0005") + b"ready"
 
@@ -54,8 +56,17 @@ def _fetch() -> str:
         return f"Maven did not bring Kafka within {FETCH_SECONDS} s"
     if done.returncode:
         return f"Maven did not bring Kafka: {(done.stdout + done.stderr)[:500]}"
+    if wrong := wrong_jars(FOLDER, HASHES.read_text()):
+        return f"Maven brought other jars of Kafka than {HASHES.name} has: {', '.join(wrong)}"
     (FOLDER / "fetched").touch()
     return ""
+
+
+def wrong_jars(folder: Path, hashes: str) -> list[str]:
+    """Return the names of the jars that are not as `hashes` says, missing or not named there."""
+    wanted = {name: digest for digest, name in map(str.split, hashes.splitlines())}
+    found = {each.name: sha256(each.read_bytes()).hexdigest() for each in folder.glob("*.jar")}
+    return sorted({name for name, _ in wanted.items() ^ found.items()})
 
 
 class Broker:

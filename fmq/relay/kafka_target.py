@@ -70,6 +70,9 @@ class KafkaTarget:
     """Topics of a Kafka cluster, for the relay `name`."""
 
     atomic = True
+    END = "read_uncommitted"
+    """The end of all places, and not only of those that are committed: an open transaction of
+    another producer would hide the place behind it."""
 
     def __init__(
         self,
@@ -177,9 +180,7 @@ class KafkaTarget:
         """Return the place that Kafka keeps, after reading its topic to the end that it has now."""
         part = TopicPartition(positions_topic(self._name), 0, OFFSET_BEGINNING)
         group = {"group.id": f"fmq-relay-{self._name}", "enable.auto.commit": False}
-        # Ask for the end of all messages, and not only of those that are committed: an open
-        # transaction would hide the place.
-        loose = Consumer({**self._at, **group, "isolation.level": "read_uncommitted"})
+        loose = Consumer({**self._at, **group, "isolation.level": self.END})
         with explained(), closing(loose):
             _, end = patiently(lambda: loose.get_watermark_offsets(part, timeout=SECONDS))
         found, ends = None, monotonic() + SECONDS

@@ -102,6 +102,15 @@ class RelayWorld:
     def all(self) -> list[fmq.Message]:
         return self.engine.tail(limit=10_000).messages
 
+    def check_whole(self) -> None:
+        """Raise AssertionError if a part of a transaction is shown."""
+        shown, parts = {*self.system.shown()}, dict[str, list[bool]]()
+        for place, message in zip(self.sent, self.all(), strict=True):
+            assert message.origin is not None, "it was read"
+            parts.setdefault(message.origin.tx_id or "", []).append(place in shown)
+        halves = [tx_id for tx_id, there in parts.items() if len({*there}) > 1]
+        assert not halves, f"transactions are shown by halves: {halves}"
+
     def relay(self, hook: Callable[[str], None] = lambda _: None) -> str:
         """Run a relay until all is copied. Return how it ended."""
         target = Hooked(self.target(), hook)
@@ -136,6 +145,7 @@ def crash_at(point: str, times: int = 1) -> Callable[[RelayWorld], None]:
                     raise Crash
 
         assert world.relay(hook) == "crashed"
+        world.check_whole()
         assert world.relay() == "done"
 
     return case

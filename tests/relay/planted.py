@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import fmq
 from fmq.relay import Relay, RelayBatch, RelayPlace, RelayTakenOver, RelayTarget
 from fmq.relay.source import NO_TOPIC
 from fmq.testing import CrashDisk
-from fmq.testing.relay import TOPICS, check_target
+from fmq.testing.relay import BATCH, TOPICS, Crash, check_target
 
 
 class Planted:
@@ -70,6 +71,22 @@ class TrustsItself(Planted):
         return self.place
 
 
+class CutsTransactions(Planted):
+    """It ends a batch after so many messages, also amid a transaction, and dies before the rest."""
+
+    place: RelayPlace | None = None
+
+    def claim(self) -> RelayPlace | None:
+        self.place = super().claim()
+        return self.place
+
+    def deliver(self, batch: RelayBatch) -> None:
+        assert len(batch.messages) > BATCH, "the last transaction of the batch makes it longer"
+        before = self.place or RelayPlace(batch.place.store, 0, NO_TOPIC, 0, 0, 0)
+        super().deliver(RelayBatch(batch.messages[:BATCH], before))
+        raise Crash
+
+
 class AsksTooEarly(Planted):
     """It asks for the place, and then shuts out the others."""
 
@@ -88,7 +105,9 @@ CAUGHT_BY = {
     LetsOlderIn: "a relay that comes back",
     KeepsPlaceLater: "a crash after a delivery",
     TrustsItself: "a lost answer",
+    CutsTransactions: "a crash after a delivery",
 }
+SAYS: dict[type[Planted], str] = {CutsTransactions: "shown by halves"}
 
 
 def check_planted(system: Callable[[], Any], kind: type[Planted]) -> None:
@@ -104,7 +123,7 @@ def check_planted(system: Callable[[], Any], kind: type[Planted]) -> None:
         def shown(self) -> Any:
             return self.system.shown()
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=SAYS.get(kind, ".")):
         check_target(Wrong, only=CAUGHT_BY[kind])
 
 
@@ -128,3 +147,17 @@ def check_asking_too_early(system: Callable[[], Any]) -> None:
         each.close()
     shown = [*made.shown()]
     assert len(shown) > len({*shown})
+
+
+def check_sharing_a_place(system: Callable[[], Any]) -> None:
+    """Check that messages are missing if two relays of different names keep one place in the
+    target: the second one begins where the first one is.
+    """
+    made = system()
+    with fmq.open("data", disk=CrashDisk()) as engine:
+        for topic in TOPICS:
+            engine.send_many(topic, [b"x"] * 3)
+        for topic in reversed(TOPICS):
+            with closing(made.target()) as target:
+                Relay(engine, target, topics=topic, name=f"of-{topic}").run(once=True)
+    assert {topic for topic, _, _ in made.shown()} == {TOPICS[1]}

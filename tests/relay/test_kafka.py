@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -15,17 +17,23 @@ import pytest
 
 import fmq
 from fmq import Engine
-from fmq.relay import MessageRefused, Relay, RelayBatch, RelayError
+from fmq.relay import MessageRefused, Relay, RelayBatch, RelayError, RelayPlace
 from fmq.testing import CrashDisk
 from fmq.testing.relay import CASES, MessageShown, check_target
 from tests.budget import BUDGET
 
 pytest.importorskip("confluent_kafka", reason="no client of Kafka on this machine")
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from fmq.relay.kafka_target import KafkaTarget, create_topics
-from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
+from fmq.relay.kafka_target import KafkaTarget, create_topics, positions_topic
+from tests.relay.planted import (
+    CAUGHT_BY,
+    Planted,
+    check_asking_too_early,
+    check_planted,
+    check_sharing_a_place,
+)
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -50,6 +58,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made = kafka.Broker(tmp_path_factory.mktemp("kafka"))
     yield made
     made.stop()
+
+
+def test_jars_of_kafka_that_are_not_the_pinned_ones_are_named(tmp_path: Path) -> None:
+    wrong_jars = tool().wrong_jars
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jar").write_bytes(name.encode())
+    lines = [f"{sha256(name.encode()).hexdigest()}  {name}.jar" for name in ("a", "b", "c")]
+    assert wrong_jars(tmp_path, "\n".join(lines)) == []
+    (tmp_path / "a.jar").write_bytes(b"other")
+    (tmp_path / "b.jar").unlink()
+    assert wrong_jars(tmp_path, "\n".join(lines[:2])) == ["a.jar", "b.jar", "c.jar"]
 
 
 @pytest.fixture
@@ -117,6 +136,38 @@ def test_a_relay_into_kafka_that_asks_before_it_claims_is_caught(system: Callabl
     check_asking_too_early(system)
 
 
+def test_relays_into_kafka_that_share_a_place_are_caught(system: Callable[[], Any]) -> None:
+    check_sharing_a_place(system)
+
+
+class TrustsStableEnd(KafkaTarget):
+    """It reads places up to the first open transaction."""
+
+    END = "read_committed"
+
+
+def test_a_place_behind_an_open_transaction_is_waited_for(
+    system: Callable[[], Any], broker: Any
+) -> None:
+    """As in a partition that several relays share. Without the wait all is sent again."""
+    made = system()
+    target, place = made.target(), RelayPlace("store", 7, "t", 0, 0, 0)
+    assert target.claim() is None
+    other = Producer(
+        {"bootstrap.servers": broker.servers, "transactional.id": made.name, "log_level": 0}
+    )
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(positions_topic(made.name), b"open", b"other", partition=0)
+    assert other.flush(30) == 0
+    target.deliver(RelayBatch([], place))
+    assert TrustsStableEnd(broker.servers, made.name).status() is None
+    with ThreadPoolExecutor(1) as asking:
+        found = asking.submit(target.status)
+        other.abort_transaction(30)
+        assert found.result(60) == place
+
+
 def relayed(engine: Engine, target: KafkaTarget, **more: Any) -> Relay:
     relay = Relay(engine, target, topics="t", name="n", **more)
     with closing(relay):
@@ -143,6 +194,32 @@ def test_a_record_has_all_that_a_message_has(system: Callable[[], Any], engine: 
         "fmq-message-id": "m",
         "a": "ü",
     }
+
+
+OF_JAVA = {
+    "21": -973932308,
+    "foobar": -790332482,
+    "a-little-bit-long-string": -985981536,
+    "a-little-bit-longer-string": -1486304829,
+    "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    "abc": 479470107,
+}
+"""What murmur2 of Kafka's client for Java makes of keys, by its own test (UtilsTest)."""
+
+
+def test_by_key_a_message_goes_where_the_client_for_java_would_send_it(
+    system: Callable[[], Any], engine: Engine, broker: Any
+) -> None:
+    made, partitions = system(), 7
+    create_topics(broker.servers, made.name, {"keyed": partitions}, made.prefix)
+    for key in OF_JAVA:
+        engine.send_many("keyed", [fmq.Message(b"1", key=key), fmq.Message(b"2", key=key)])
+    target = KafkaTarget(broker.servers, made.name, prefix=made.prefix, by_key=True)
+    Relay(engine, target, topics="keyed", name="n").run(once=True)
+    for key, number in OF_JAVA.items():
+        partition = (number & 0x7FFFFFFF) % partitions
+        found = made.messages("keyed", queue=partition)
+        assert [each.value() for each in found if each.key() == key.encode()] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("size", [1_100_000, 990_000])

@@ -25,7 +25,13 @@ import nats
 
 from fmq.relay import nats_target
 from fmq.relay.nats_target import NatsTarget, create_stream
-from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
+from tests.relay.planted import (
+    CAUGHT_BY,
+    Planted,
+    check_asking_too_early,
+    check_planted,
+    check_sharing_a_place,
+)
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -115,6 +121,10 @@ def test_a_relay_into_nats_that_lacks_a_rule_is_caught(
 
 def test_a_relay_into_nats_that_asks_before_it_claims_is_caught(system: Callable[[], Any]) -> None:
     check_asking_too_early(system)
+
+
+def test_relays_into_nats_that_share_a_place_are_caught(system: Callable[[], Any]) -> None:
+    check_sharing_a_place(system)
 
 
 def relayed(engine: Engine, target: NatsTarget, **more: Any) -> Relay:

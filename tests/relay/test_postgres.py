@@ -14,7 +14,13 @@ from fmq import Engine
 from fmq.relay import MessageRefused, Relay
 from fmq.relay.postgres_target import PostgresTarget, create_tables
 from fmq.testing.relay import CASES, MessageShown, check_target
-from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
+from tests.relay.planted import (
+    CAUGHT_BY,
+    Planted,
+    check_asking_too_early,
+    check_planted,
+    check_sharing_a_place,
+)
 
 
 @pytest.fixture
@@ -58,6 +64,10 @@ def test_a_relay_into_postgres_that_asks_before_it_claims_is_caught(
     system: Callable[[], Any],
 ) -> None:
     check_asking_too_early(system)
+
+
+def test_relays_into_postgres_that_share_a_place_are_caught(system: Callable[[], Any]) -> None:
+    check_sharing_a_place(system)
 
 
 def relayed(engine: Engine, target: PostgresTarget, **more: Any) -> Relay:

@@ -28,7 +28,13 @@ import rstream
 
 from fmq.relay.rabbitmq_queues import RabbitQueuesTarget, create_queues
 from fmq.relay.rabbitmq_target import RabbitStreamTarget, create_stream
-from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
+from tests.relay.planted import (
+    CAUGHT_BY,
+    Planted,
+    check_asking_too_early,
+    check_planted,
+    check_sharing_a_place,
+)
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -132,6 +138,10 @@ def test_a_relay_into_rabbitmq_that_asks_before_it_claims_is_caught(
     system: Callable[[], Any],
 ) -> None:
     check_asking_too_early(system)
+
+
+def test_relays_into_rabbitmq_that_share_a_place_are_caught(system: Callable[[], Any]) -> None:
+    check_sharing_a_place(system)
 
 
 def relayed(engine: Engine, target: Any, **more: Any) -> Relay:

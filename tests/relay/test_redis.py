@@ -23,7 +23,13 @@ pytest.importorskip("redis", reason="no client of Redis on this machine")
 from redis import Redis
 
 from fmq.relay.redis_target import RedisTarget
-from tests.relay.planted import CAUGHT_BY, Planted, check_asking_too_early, check_planted
+from tests.relay.planted import (
+    CAUGHT_BY,
+    Planted,
+    check_asking_too_early,
+    check_planted,
+    check_sharing_a_place,
+)
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -87,6 +93,10 @@ def test_a_relay_into_redis_that_lacks_a_rule_is_caught(
 
 def test_a_relay_into_redis_that_asks_before_it_claims_is_caught(system: Callable[[], Any]) -> None:
     check_asking_too_early(system)
+
+
+def test_relays_into_redis_that_share_a_place_are_caught(system: Callable[[], Any]) -> None:
+    check_sharing_a_place(system)
 
 
 def relayed(engine: Engine, target: RedisTarget, **more: Any) -> Relay:
