@@ -1,7 +1,7 @@
 """A Kafka of the tests' own: `python tools/kafka.py fetch` brings its jars, once, by Maven.
 
-They lie in the environment of the checkout, and are those of `kafka.sha256`. The broker runs on loopback with a directory of its
-own; it needs Java 17 and no rights.
+They lie in the environment of the checkout, and have to be those of `kafka.sha256`. The broker runs
+on loopback with a directory of its own; it needs Java 17 and no rights.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from threading import Event, Thread
 from typing import Any
 
 import fmq
-from fmq.cli.arguments import count, text
+from fmq.cli.arguments import count, seconds, text
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.relay_numbers import relay_metrics
@@ -124,6 +124,13 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="let a target that has a place go on at that of --from, by a decision of yours",
     )
     parser.add_argument(
+        "--alarm",
+        type=seconds,
+        metavar="SECONDS",
+        help="warn once the oldest message that is not copied was sent so long ago; retention waits"
+        " for it",
+    )
+    parser.add_argument(
         "--http", metavar="HOST:PORT", help="answer /metrics for Prometheus and /healthz there"
     )
     parser.set_defaults(run=run)
@@ -179,7 +186,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if not target.atomic:
             note(f"{args.to} gets messages again after a crash: drop those whose id it has seen")
         kind = {"batch": args.batch, "on_refused": args.on_refused, "standby": args.standby}
-        relay = Relay(engine, target, topics=topics, name=args.name, encode=encode, **kind)
+        more = {"encode": encode, "alarm_seconds": args.alarm}
+        relay = Relay(engine, target, topics=topics, name=args.name, **kind, **more)
         call_when_set(stop, relay.stop)
         if args.http is not None:
             from fmq.metrics import MetricsPage  # imported here: it is slow to import

@@ -18,6 +18,7 @@ COUNTERS = {
 GAUGES = {
     "lag": "Messages that are not copied yet.",
     "lag_seconds": "How long ago the oldest of these was sent.",
+    "late": "1 if the lag has reached --alarm.",
 }
 
 

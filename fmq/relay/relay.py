@@ -19,6 +19,7 @@ from fmq.basics.counts import Times
 from fmq.basics.message import Message
 from fmq.errors import BadOption
 from fmq.relay.doubts import Doubts
+from fmq.relay.lag_alarm import LagAlarm
 from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.source import NO_TOPIC, QueueEnds, RelayRead, RelaySource, place_of
 from fmq.relay.target import RelayBatch, RelayPlace, RelayTarget
@@ -49,6 +50,8 @@ class RelayStats(NamedTuple):
     """Where in the journal it goes on."""
     commits: Times
     """How long the target took to store a batch."""
+    late: bool
+    """Whether `lag_seconds` has reached the level of the alarm."""
 
 
 class Relay:
@@ -65,6 +68,7 @@ class Relay:
         on_refused: str = STOP,
         encode: Callable[[Message], bytes] | None = None,
         standby: bool = False,
+        alarm_seconds: float | None = None,
     ) -> None:
         """`engine` is the result of `fmq.open` or `fmq.connect`. The group `relay-NAME` holds what
         is not copied. `batch` is how many messages are stored at once; an append is never cut.
@@ -75,12 +79,15 @@ class Relay:
 
         With `standby`, which all relays of the name need then, it waits while another one copies,
         and goes on when that one has ended or is silent for ten seconds.
+
+        It logs a warning once the oldest message that is not copied was sent `alarm_seconds` ago.
         """
         if on_refused not in (STOP, PARK):
             raise BadOption(f"on_refused={on_refused!r:.80}: is {STOP!r} or {PARK!r}.")
         self._parks = on_refused == PARK
         named = [topics] if isinstance(topics, str) else [*topics]
         self._source = RelaySource(engine, named, f"relay-{name}")
+        self._alarm = None if alarm_seconds is None else LagAlarm(self._source, alarm_seconds)
         self._target = target
         self._batch = batch
         self._encode = encode
@@ -118,6 +125,7 @@ class Relay:
                     self._turn.lose()
                     logger.warning("the relay stands by again: %s", error)
                 except Unsure as error:
+                    self._look_at_lag()
                     self._doubts.wait(error)
         finally:
             if self._turn is not None:
@@ -154,6 +162,7 @@ class Relay:
             while not self._ends.is_set():
                 if self._turn is not None:
                     self._turn.keep()
+                self._look_at_lag()
                 self._position = position
                 found = ahead.result() if ahead else self._read(position, self._due())
                 position = found.position
@@ -170,6 +179,10 @@ class Relay:
                 self._hand_over(found.batch)
                 self._untold |= found.ends
         self._source.ack(self._taken())
+
+    def _look_at_lag(self) -> None:
+        if self._alarm is not None:
+            self._alarm.look()
 
     def _read(self, position: int, copied: QueueEnds) -> RelayRead:
         """Ack what is copied, and read on. Only what is passed here is used: while another thread
@@ -232,7 +245,8 @@ class Relay:
         """Return what the relay has done, and how far it is behind."""
         counts = self._messages, self._batches, self._claims, self._doubts.count, self._parked
         lag, seconds, times = *self._source.lag(), Times(tuple(self._times))
-        return RelayStats(*counts, lag, seconds, self._fences, self._position, times)
+        late = self._alarm is not None and self._alarm.is_late(seconds)
+        return RelayStats(*counts, lag, seconds, self._fences, self._position, times, late)
 
     def close(self) -> None:
         """Stop, and close the target."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
 import subprocess
 import sys
 import urllib.request
@@ -13,7 +16,8 @@ import pytest
 
 import fmq
 from tests.bind.conftest import address
-from tests.cli.command import fmq_json, fmq_process
+from tests.budget import BUDGET
+from tests.cli.command import ENVIRONMENT, fmq_json, fmq_process
 
 __all__ = ["address"]
 
@@ -113,6 +117,61 @@ def test_relays_stand_by_for_each_other_and_say_what_they_do_at_a_port(
         relays[1].terminate()
         relays[1].communicate()
     assert [each.returncode for each in relays] == [0, 0]
+
+
+def test_a_standby_goes_on_after_the_relay_that_copies_was_killed(
+    shop: Path, database: str
+) -> None:
+    """It waits ten seconds by the real clock: FMQ_BUDGET=2 tries it."""
+    if BUDGET <= 1:
+        pytest.skip("ten seconds of silence are real ones: FMQ_BUDGET=2")
+    asked = (shop, "--to", database, "--topics", "orders", "--create", "--standby")
+    line = [sys.executable, "-m", "fmq", "relay", *map(str, asked)]
+    with fmq.open(shop) as engine, engine.serve():
+        sent = [message.body for message in engine.read("orders", limit=1000)]
+        relays = [subprocess.Popen(line, cwd=ROOT)]
+        for number in range(3):
+            relays.append(subprocess.Popen(line, cwd=ROOT))
+            sent.append(b"number %d" % number)
+            engine.send("orders", sent[-1])
+            while sent[-1] not in copied(database):
+                assert [each.poll() for each in relays] == [None, None]
+            first = relays.pop(0)  # the one that copies, as the other one has come later
+            first.kill()
+            first.wait()
+        engine.send("orders", b"last")
+        while b"last" not in copied(database):
+            assert relays[0].poll() is None
+        relays[0].terminate()
+        assert relays[0].wait() == 0
+    assert bodies(database) == [*sent, b"last"]
+
+
+def test_at_a_terminal_a_bar_shows_how_far_a_relay_is(shop: Path, database: str) -> None:
+    """Method: read through a pseudo-terminal. The bar comes four times a second."""
+    asked = (shop, "--to", database, "--topics", "orders", "--create")
+    line = [sys.executable, "-m", "fmq", "relay", *map(str, asked)]
+    environment = {**ENVIRONMENT, "COLUMNS": "120", "TERM": "xterm"}
+    ours, theirs = pty.openpty()
+    with fmq.open(shop) as engine, engine.serve():
+        count = len(engine.read("orders", limit=1000))
+        with subprocess.Popen(line, cwd=ROOT, stdout=theirs, env=environment) as relay:
+            os.close(theirs)
+            shown, ends = "", False
+            while True:
+                try:
+                    shown += os.read(ours, 4096).decode(errors="replace")
+                except OSError:  # nobody has the other end open any more
+                    break
+                if not ends and re.search(rf"100%.* {count} rows .*rows/s", shown):
+                    relay.terminate()
+                    ends = True
+    os.close(ours)
+    assert (relay.returncode, ends) == (0, True)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    assert [f"{count}"] == [
+        line.split()[-1] for line in text.splitlines() if "messages copied" in line
+    ], text
 
 
 def test_relay_copies_until_sigterm_or_until_another_relay_takes_over(

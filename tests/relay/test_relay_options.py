@@ -11,8 +11,10 @@ import pytest
 import fmq
 from fmq import Engine
 from fmq.relay import MessageRefused, Relay, RelayBatch, RelayError, RelayTakenOver, StoreDiffers
+from fmq.relay.lag_alarm import LOOK_SECONDS, LagAlarm
+from fmq.relay.source import RelaySource
 from fmq.relay.turn import BEAT_SECONDS, SILENT_SECONDS, RelayTurn
-from fmq.testing import CrashDisk
+from fmq.testing import CrashDisk, FakeClock
 from tests.relay.systems import Table, TableTarget
 
 
@@ -230,3 +232,32 @@ def test_a_standby_relay_that_was_shut_out_waits_again(engine: Engine) -> None:
     relay = Relay(engine, Overtaken(table.kept), topics="t", name="n", standby=True)
     relay.run(once=True)
     assert (relay.stats().fences, offsets(table)) == (1, [])
+
+
+# --- an alarm -------------------------------------------------------------------------------------
+
+
+def test_a_relay_that_is_late_says_so_once_and_when_it_is_not_late_any_more(
+    engine: Engine, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(engine)
+    source, now = RelaySource(engine, ["t"], "relay-n"), [0.0]
+    alarm = LagAlarm(source, 60, lambda: now[0])
+
+    def said() -> list[str]:
+        now[0] += LOOK_SECONDS
+        alarm.look()
+        alarm.look()  # it looks once a second
+        return [record.message.partition(":")[0] for record in caplog.records]
+
+    clock.advance(59)
+    assert said() == []
+    clock.advance(1)
+    assert said() == said() == ["the relay is behind"]
+    assert "3 messages are not copied, the oldest of them for 60 s" in caplog.text
+    relay = Relay(engine, Table().target(), topics="t", name="n", alarm_seconds=60)
+    assert relay.stats().late
+    relay.run(once=True)
+    assert not relay.stats().late
+    assert len(said()) == len(said()) == 3  # the relay itself has warned, too
+    assert "less than 60 s behind" in caplog.records[-1].message
