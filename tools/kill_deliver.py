@@ -6,11 +6,11 @@
 
 An engine sends and commits all the while, and is killed now and then. A delivery is killed with
 SIGKILL at a point that is drawn: after its look at the table, while rows are read, before the
-commit, inside of it, after it, or at any moment. In a third of the rounds two deliveries run at
-once, and in a third the table is tended meanwhile: Delta is compacted and gets a checkpoint and
-commits of others, Iceberg gets commits of others, and its snapshots expire. At the end the table
-has to have each row of the journal once. `--plant` puts a bug into the deliveries, which has to be
-found.
+commit, inside of it, after it, the same of its compactions, or at any moment. In a third of the
+rounds two deliveries run at once, and in a third the table is tended meanwhile: Delta gets a
+checkpoint and commits of others, Iceberg gets commits of others, and its snapshots expire. At the
+end the table has to have each row of the journal once. `--plant` puts a bug into the deliveries,
+which has to be found.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ from tests.lake.tables import EXACT, differences, iceberg, url_of
 from tools.home_servers import SeaweedHome
 
 OPTIONS = fmq.Options(segment_bytes=1 << 20, first_segment_bytes=64 << 10)
-POINTS = ("look", "read", "before", "inside", "after", "any")
+POINTS = ("look", "read", "before", "inside", "after", "merge", "merging", "merged", "any")
 ROWS = 300
+COMPACT_AFTER = 2
+"""Few, so that nearly each delivery has something to merge."""
 CALLS = 40
 """Of the engine's program, in each round: some batches of a delivery."""
 
@@ -61,33 +63,45 @@ def die_in(seconds: float) -> None:
 class DyingTable:
     """A table whose process dies at `point` of the commit with number `when`."""
 
-    def __init__(self, table: LakeTable, point: str, when: int, random: Random) -> None:
+    def __init__(
+        self, table: LakeTable, point: str, when: int, random: Random, merges: Path
+    ) -> None:
         self._table = table
+        self._merges = merges
         self._point = point
-        self._left = when
+        self._left = when + 1
         self._random = random
         if point == "any":
             die_in(random.uniform(0, 0.6))
 
     def positions(self, stores: Iterable[str]) -> dict[str, int]:
         found = self._table.positions(stores)
+        self._left -= 1
         self._at("look")
         return found
 
     def append(self, batch: LakeBatch) -> None:
         self._at("before")
-        if self._left == 0 and self._point == "inside":
-            die_in(self._random.uniform(0, 0.04))
+        self._at("inside", 0.04)
         self._table.append(DyingBatch(batch) if self._is_at("read") else batch)  # type: ignore[arg-type]
         self._at("after")
-        self._left -= 1
+
+    def compact(self, least: int) -> int:
+        self._at("merge")
+        self._at("merging", 0.1)
+        merged: int = self._table.compact(least)  # type: ignore[attr-defined]
+        if merged:
+            with self._merges.open("ab") as file:
+                file.write(b".")
+        self._at("merged")
+        return merged
 
     def _is_at(self, point: str) -> bool:
         return self._left == 0 and self._point == point
 
-    def _at(self, point: str) -> None:
+    def _at(self, point: str, within: float = 0) -> None:
         if self._is_at(point):
-            die()
+            die_in(self._random.uniform(0, within)) if within else die()
 
     def close(self) -> None:
         self._table.close()
@@ -156,8 +170,10 @@ def call(engine: fmq.Engine, random: Random, name: bytes) -> None:
 
 def deliver(path: Path, url: str, to: str, bug: str | None, dying: tuple[str, int, int]) -> None:
     point, when, seed = dying
-    table = DyingTable(planted(url, to, bug), point, when, Random(seed))
-    LakeDelivery(str(path), table, rows=ROWS).run(once=True)
+    merges = path.with_name("merges")
+    table = DyingTable(planted(url, to, bug), point, when, Random(seed), merges)
+    after = COMPACT_AFTER if to != "parquet" else 0
+    LakeDelivery(str(path), table, rows=ROWS, compact_after=after).run(once=True)
 
 
 def tend(url: str, to: str) -> None:
@@ -168,7 +184,6 @@ def tend(url: str, to: str) -> None:
 
         with suppress(DeltaError):
             table = DeltaTable(url)
-            table.optimize.compact()
             table.create_checkpoint()
             write_deltalake(url, table.to_pyarrow_table().slice(0, 0), mode="append")
     elif to == "iceberg":
@@ -231,9 +246,11 @@ def run(folder: Path, url: str, to: str, bug: str | None, kills: int, random: Ra
         failed += sum(code == 1 for code in codes)
     os.close(wake)
     ended(engine)
+    merges = folder / "merges"
+    merged = merges.stat().st_size if merges.exists() else 0
     print(
         f"killed: {killed}; {twice} rounds with two, {tended} in which the table was tended; "
-        f"{failed} ended with an error",
+        f"{merged} compactions; {failed} ended with an error",
         flush=True,
     )
     return ended(forked(lambda: settle(path, url, to, bug)))

@@ -72,6 +72,14 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="let fewer messages wait so long for others, for larger files; by default they "
         "do not wait",
     )
+    parser.add_argument(
+        "--compact-after",
+        type=count,
+        default=0,
+        metavar="N",
+        help="merge the small files of a Delta or Iceberg table when there are so many, as 100; "
+        "by default they stay",
+    )
     parser.add_argument("--once", action="store_true", help="end when all is there that is now")
     parser.add_argument(
         "--on-gap",
@@ -112,6 +120,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             every=args.every,
             rows=args.rows,
             roll_after=args.roll_after,
+            compact_after=args.compact_after,
             on_gap=args.on_gap,
             progress=told,
         )
@@ -126,4 +135,5 @@ DELIVER = (
     Column("commits", "in commits", show=exact),
     Column("bytes", "of journal", show=size),
     Column("refused", "commits refused", show=exact),
+    Column("merged", "files merged", show=exact),
 )

@@ -12,12 +12,13 @@ from fmq.lake.lake_batch import LakeBatch
 from fmq.lake.lake_delivery import LakeCommit, LakeDelivery, LakeStats, deliver
 from fmq.lake.lake_errors import OtherTable, TableMoved
 from fmq.lake.lake_rows import LakeRows, rows_at
-from fmq.lake.lake_table import LakeTable, table_at
+from fmq.lake.lake_table import CanCompact, LakeTable, table_at
 from fmq.lake.table_part import TablePart
 from fmq.lake.topic_audit import TopicAudit, audit_between
 
 __all__ = [
     "AuditProgress",
+    "CanCompact",
     "LakeAudit",
     "LakeCommit",
     "LakeDelivery",

@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from fmq.errors import ExtraMissing
 from fmq.lake.dataset_rows import DatasetRows
 from fmq.lake.lake_batch import LakeBatch
 from fmq.lake.lake_errors import OtherTable, TableMoved, check_columns, no_table
@@ -82,6 +83,14 @@ class DeltaLakeTable:
         except CommitFailedError as error:
             raise TableMoved(self._url, error) from error
         self._handle = handle
+
+    def compact(self, least: int) -> int:
+        try:
+            from fmq.lake.delta_compaction import merge_small_files
+        except ImportError as error:
+            raise ExtraMissing("a compaction of Delta", "obstore", "delta") from error
+        handle, self._handle = self._handle or self._opened(), None
+        return merge_small_files(handle, self._url, self._options or {}, least)
 
     def close(self) -> None:
         self._handle = None

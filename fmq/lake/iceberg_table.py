@@ -10,8 +10,9 @@ commit whose snapshot does not follow the one that was seen, and of properties n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from uuid import uuid4
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -22,10 +23,14 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.table import Table
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, write_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table, WriteTask
 from sqlalchemy.exc import OperationalError
 
 from fmq.errors import BadOption
+from fmq.lake.file_groups import SMALL_BYTES, grouped
 from fmq.lake.lake_batch import LakeBatch
 from fmq.lake.lake_errors import TableMoved, check_columns, no_table
 from fmq.lake.table_part import TablePart
@@ -82,8 +87,57 @@ class IcebergTable:
         except CommitFailedException as error:
             raise TableMoved(self._url, error) from error
 
+    def compact(self, least: int) -> int:
+        """pyiceberg has no call for it. The files are replaced in a snapshot that has to follow the
+        one in which they were found, so nothing that was added or deleted meanwhile is undone.
+        """
+        handle, self._handle = self._catalog.load_table(self._name), None
+        if handle.properties.get(RETRIES) != "0" or not handle.spec().is_unpartitioned():
+            return 0
+        small = [task for task in handle.scan().plan_files() if _can_be_merged(task, handle)]
+        if len(small) < max(2, least):
+            return 0
+        try:
+            with handle.transaction() as change, change.update_snapshot().overwrite() as snapshot:
+                for tasks in grouped(small, first=_first_in(handle), size=_size):
+                    for made in _rewritten(tasks, handle):
+                        snapshot.append_data_file(made)
+                    for task in tasks:
+                        snapshot.delete_data_file(task.file)
+        except CommitFailedException:
+            return 0
+        return len(small)
+
     def close(self) -> None:
         self._catalog.close()
+
+
+def _can_be_merged(task: FileScanTask, handle: Table) -> bool:
+    file = task.file
+    plain = not task.delete_files and file.spec_id == handle.metadata.default_spec_id
+    return plain and _size(task) < SMALL_BYTES
+
+
+def _size(task: FileScanTask) -> int:
+    return task.file.file_size_in_bytes
+
+
+def _first_in(handle: Table) -> Callable[[FileScanTask], int]:
+    """Return what reads the first position of a file."""
+    position = next(
+        (each.field_id for each in handle.schema().fields if each.name == "position"), 0
+    )
+    return lambda task: int.from_bytes((task.file.lower_bounds or {}).get(position, b""), "little")
+
+
+def _rewritten(tasks: Sequence[FileScanTask], handle: Table) -> Iterator[DataFile]:
+    """Write the rows of some files into one, and yield it."""
+    schema = handle.schema()
+    batches = list(
+        ArrowScan(handle.metadata, handle.io, schema, AlwaysTrue()).to_record_batches(tasks)
+    )
+    task = WriteTask(write_uuid=uuid4(), task_id=0, schema=schema, record_batches=batches)
+    return write_file(handle.io, handle.metadata, iter([task]))
 
 
 class IcebergRows:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from fmq.errors import BadOption
 from fmq.lake.lake_batch import JournalPart, LakeBatch
 from fmq.lake.lake_errors import TableMoved
-from fmq.lake.lake_table import LakeTable, table_at
+from fmq.lake.lake_table import CanCompact, LakeTable, table_at
 from fmq.table.fleet import see_all
 from fmq.table.read_range import range_of
 from fmq.table.schema import check_choice, schema_of
@@ -58,6 +58,8 @@ class LakeStats(NamedTuple):
     """Of the journals."""
     refused: int
     """Commits that the table refused because another loop had been first."""
+    merged: int
+    """Files of the table in whose place fewer and larger ones are."""
 
 
 class LakeDelivery:
@@ -73,6 +75,7 @@ class LakeDelivery:
         every: float = EVERY_SECONDS,
         rows: int = ROWS,
         roll_after: float = 0.0,
+        compact_after: int = 0,
         on_gap: Literal["fail", "skip"] = "fail",
         progress: Callable[[LakeCommit], None] | None = None,
         empty_bytes: int = EMPTY_BYTES,
@@ -81,18 +84,26 @@ class LakeDelivery:
     ) -> None:
         """A commit takes about `rows` messages, never a part of an append. If there are fewer, they
         wait for others, at most `roll_after` seconds. When all is delivered, the next look is
-        `every` seconds later. Parts of journals without rows are committed once
-        they have `empty_bytes`. After a refused commit of a table whose position has not moved, the
+        `every` seconds later. Once the table has `compact_after` small files, they are
+        merged; 0 is never. Parts of journals without rows are committed once they have
+        `empty_bytes`. After a refused commit of a table whose position has not moved, the
         loop waits for `pause` seconds, longer each time.
         """
         check_choice("value of on_gap", on_gap, ON_GAP)
-        if rows < 1 or every <= 0 or roll_after < 0:
+        if rows < 1 or every <= 0 or roll_after < 0 or compact_after < 0:
             raise BadOption(
-                f"rows={rows}, every={every}, roll_after={roll_after}: the first two must be more "
-                "than 0, and none less."
+                f"rows={rows}, every={every}, roll_after={roll_after}, compact_after="
+                f"{compact_after}: the first two must be more than 0, and none less."
+            )
+        if compact_after and not isinstance(table, CanCompact):
+            raise BadOption(
+                f"compact_after={compact_after}: files of this format are not merged, because its "
+                "readers would see rows twice or not at all. Nothing was written; roll_after makes "
+                "larger files."
             )
         self._paths = [paths] if isinstance(paths, str) else list(paths)
         self._table = table
+        self._compact_after = compact_after
         self._view = view
         self._schema = schema_for(view, columns)
         self._every = every
@@ -110,7 +121,7 @@ class LakeDelivery:
         self._positions: dict[str, int] = {}
         self._refused_at: dict[str, int] | None = None
         self._in_vain = 0
-        self._rows = self._commits = self._bytes = self._refused = 0
+        self._rows = self._commits = self._bytes = self._refused = self._merged = 0
 
     def run(self, *, once: bool = False) -> None:
         """Deliver until `stop` is called; with `once` until the table has all that the journals
@@ -144,7 +155,7 @@ class LakeDelivery:
         self._ends.set()
 
     def stats(self) -> LakeStats:
-        return LakeStats(self._rows, self._commits, self._bytes, self._refused)
+        return LakeStats(self._rows, self._commits, self._bytes, self._refused, self._merged)
 
     def _note_refusal(self, error: TableMoved) -> None:
         """Count a refused commit, and wait a little if the table is where it was: then its writers
@@ -172,8 +183,7 @@ class LakeDelivery:
         if any(_is_beyond(journal, positions) for journal in journals):
             # Another loop may have seen more of the journal in between.
             journals = self._look()
-        parts, beyond = self._parts(journals, positions, until)
-        behind = sum(_end(journal, until) - part.first for journal, part in parts)
+        parts, behind, beyond = self._parts(journals, positions, until)
         batch = LakeBatch(parts, self._view, self._schema)
         left = behind - batch.bytes
         # At the end of the journals a few bytes without rows are left for the next batch.
@@ -204,6 +214,15 @@ class LakeDelivery:
         self._commits += 1
         if self._progress is not None:
             self._progress(LakeCommit(batch.rows, batch.bytes, behind))
+        self._merge_files()
+
+    def _merge_files(self) -> None:
+        """Let the table look for small files, at the first commit, as deliveries may be started for
+        one alone, and then once in so many as it may have.
+        """
+        after = self._compact_after
+        if after and (self._commits - 1) % after == 0 and isinstance(self._table, CanCompact):
+            self._merged += self._table.compact(after)
 
     def _look(self) -> list[Snapshot]:
         """Return the journals as they are now. Each look begins with another journal, because the
@@ -218,8 +237,12 @@ class LakeDelivery:
         journals: Sequence[Snapshot],
         positions: Mapping[str, int],
         until: Mapping[str, int] | None,
-    ) -> tuple[list[JournalPart], PositionBeyond | None]:
-        room, parts, beyond = BatchRoom(self._rows_max, BATCH_BYTES), list[JournalPart](), None
+    ) -> tuple[list[JournalPart], int, PositionBeyond | None]:
+        """Return the parts of a batch, how much of the journals is not in the table yet, and which
+        of them ends before the table's position.
+        """
+        room, parts = BatchRoom(self._rows_max, BATCH_BYTES), list[JournalPart]()
+        behind, beyond = 0, None
         for journal in journals:
             store = journal.store.hex()
             since = positions.get(store)
@@ -234,9 +257,10 @@ class LakeDelivery:
                 self._waiting.add(store)
                 continue
             self._waiting.discard(store)
+            behind += max(0, _end(journal, until) - part.first)
             if part.first < part.end:
                 parts.append((journal, part))
-        return parts, beyond
+        return parts, behind, beyond
 
 
 def schema_for(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
@@ -266,6 +290,7 @@ def deliver(
     every: float = EVERY_SECONDS,
     rows: int = ROWS,
     roll_after: float = 0.0,
+    compact_after: int = 0,
     once: bool = False,
     on_gap: Literal["fail", "skip"] = "fail",
     options: Mapping[str, str] | None = None,
@@ -287,6 +312,7 @@ def deliver(
             every=every,
             rows=rows,
             roll_after=roll_after,
+            compact_after=compact_after,
             on_gap=on_gap,
             progress=progress,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -31,6 +31,17 @@ class LakeTable(Protocol):
 
     def close(self) -> None:
         """Release what is open."""
+
+
+@runtime_checkable
+class CanCompact(Protocol):
+    """What a table may have, too: small files that can be merged."""
+
+    def compact(self, least: int) -> int:
+        """Put fewer and larger files in the place of small ones, if there are at least so many.
+        Rows and positions stay. Return how many files there were before; 0 if nothing was done,
+        for example because another program was first.
+        """
 
 
 def table_at(

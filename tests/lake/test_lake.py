@@ -161,6 +161,18 @@ def test_a_fleet_is_one_table(tmp_path: Path, to: str) -> None:
     assert differences(paths, url, to) == EXACT
 
 
+def test_each_journal_of_a_fleet_is_delivered_when_one_fills_a_batch(
+    tmp_path: Path, to: str
+) -> None:
+    """With `once` the end is when no journal has more, and not when that of the last batch has."""
+    paths = [tmp_path / f"web{number}" for number in range(3)]
+    for path in paths:
+        add_to(path, 5)
+    url = url_of(tmp_path, to)
+    once(str(tmp_path / "web*"), url, to, rows=10)
+    assert differences(paths, url, to) == EXACT
+
+
 # --- journals that are not what they were --------------------------------------------------------
 
 
