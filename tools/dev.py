@@ -278,6 +278,7 @@ def install(tools: list[str]) -> None:
     what = "fmq and its tools, Spark, Java and PostgreSQL among them" if tools else "fmq"
     say("setup", f"installing {what}")
     pip = ["-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    pip.append("--no-compile")  # half of the time; most of these files are never imported
     child = subprocess.Popen(
         [VENV_PYTHON, *pip, "--editable", ROOT, *tools],
         stdin=subprocess.DEVNULL,

@@ -60,6 +60,8 @@ site_description = "An embedded transaction engine for messages"
 docs_dir = "{pages}"
 site_dir = "{site}"
 use_directory_urls = false
+extra_css = ["site.css"]
+extra_javascript = ["site.js"]
 nav = [{nav}]
 [project.theme]
 font = false
@@ -91,6 +93,15 @@ options.filters = ["!^_"]
 [project.markdown_extensions.tables]
 [project.markdown_extensions.toc]
 permalink = true
+"""
+STYLE = """\
+/* Lines of code fit: 88 characters at a width of 1280, and 110 in a wide window. */
+.md-grid { max-width: 76rem; }
+.md-typeset pre > code { font-size: .78em; }
+"""
+SCRIPT = """\
+// The theme would load this from elsewhere. It shows pictures in a box; no page has one.
+class GLightbox { on() {} reload() {} setElements() {} destroy() {} }
 """
 
 
@@ -264,6 +275,8 @@ def write_pages() -> None:
     for picture in (ROOT / "docs").iterdir():
         if picture.suffix in PICTURES:
             shutil.copy(picture, PAGES)
+    (PAGES / "site.css").write_text(STYLE)
+    (PAGES / "site.js").write_text(SCRIPT)
     (PAGES / "decisions.md").write_text(decisions())
     (PAGES / "examples.md").write_text(examples())
     for name in REFERENCE:
