@@ -398,6 +398,8 @@ def _id(text: str) -> tuple[str, int, int]:
 class Run:
     """All processes of one run, and what has happened to them."""
 
+    SCRIPT = __file__
+
     def __init__(
         self, target: str, seed: int, folder: Path, *, tcp: bool = False, counts: bool = False
     ) -> None:
@@ -416,18 +418,28 @@ class Run:
         with fmq.open(self.path) as engine:
             for topic, queues in TOPICS.items():
                 engine.create_topic(topic, queues=queues)
-        prefix = "" if target == "postgresql" else PREFIX
-        with fmq.open(self.path) as engine:
-            how: Any = {"create": True, "prefix": prefix, "engine": engine}
-            target_at(self.broker.address, NAME, TOPICS, **how).close()
+        self.prepare()
         self.events: Counter[str] = Counter()
         self.stopping: subprocess.Popen[bytes] | None = None  # from here, and not by itself
         self.serve()
-        self.writers = [self.spawn("write", self.path, n, folder) for n in (1, 2)]
+        self.writers = self.writers_of()
         self.relays: list[subprocess.Popen[bytes]] = []
         self.stopped: list[tuple[float, subprocess.Popen[bytes]]] = []
         self.until_acked()
         self.begin()
+
+    def prepare(self) -> None:
+        """Make what the target needs."""
+        prefix = "" if self.broker.address.startswith("postgres") else PREFIX
+        with fmq.open(self.path) as engine:
+            how: Any = {"create": True, "prefix": prefix, "engine": engine}
+            target_at(self.broker.address, NAME, TOPICS, **how).close()
+
+    def writers_of(self) -> list[subprocess.Popen[bytes]]:
+        return [self.spawn("write", self.path, n, self.folder) for n in (1, 2)]
+
+    def judged(self) -> Counter[str]:
+        return judged(self)
 
     def until_acked(self) -> None:
         """Wait until the writers have sent more."""
@@ -440,7 +452,7 @@ class Run:
         return sum(each.stat().st_size for each in self.folder.glob("acked-*"))
 
     def spawn(self, *what: object) -> subprocess.Popen[bytes]:
-        line = [sys.executable, __file__, *map(str, what)]
+        line = [sys.executable, self.SCRIPT, *map(str, what)]
         with (self.folder / f"{what[0]}.log").open("ab") as log:
             return subprocess.Popen(line, stdout=log, stderr=log)
 
@@ -597,35 +609,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--target", choices=BROKERS, required=True)
+    parser.add_argument("--target", choices=BROKERS, default="kafka")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--tcp", action="store_true", help="clients reach the engine over tcp")
     parser.add_argument(
+        "--sink", action="store_true", help="two sinks at once, which copy from Kafka"
+    )
+    parser.add_argument(
         "--until-counts", action="store_true", help=f"end after {ASKED}, at the latest --minutes"
     )
     args = parser.parse_args()
+    kind: Callable[..., Any] = Run
+    if args.sink:
+        from tools import sink_chaos  # imported here, as it needs this module
+
+        kind = sink_chaos.SinkRun
     with tempfile.TemporaryDirectory(prefix="fmq-relay-") as folder:
-        run = Run(args.target, args.seed, Path(folder), tcp=args.tcp, counts=args.until_counts)
+        run = kind(args.target, args.seed, Path(folder), tcp=args.tcp, counts=args.until_counts)
         try:
             ends = time.monotonic() + 60 * args.minutes
             while time.monotonic() < ends and (run.left() or not args.until_counts):
                 run.step()
             run.end()
-            found = judged(run)
+            found = run.judged()
         finally:
             run.close()
         codes = Counter(each.returncode for each in run.relays)
-        for name in ("write", "relay", "serve"):
-            print(
-                f"--- {name}.log",
-                (Path(folder) / f"{name}.log").read_text()[-2000:],
-                file=sys.stderr,
-            )
+        for log in sorted(Path(folder).glob("*.log")):
+            print(f"--- {log.name}", log.read_text()[-2000:], file=sys.stderr)
     said = {
         "target": args.target,
         "seed": args.seed,
         "tcp": args.tcp,
+        **({"sink": True} if args.sink else {}),
         **run.events,
         "fenced": codes[3],
         **found,

@@ -45,9 +45,9 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="ADDRESS",
-        help="kafka://host:9092, nats://host:4222, rabbitmq-stream://host, redis://host:6379 or "
-        "postgresql://host/shop; https://host/path, amqp://host and rocketmq://host:8081 may get a "
-        "message twice",
+        help="kafka://host:9092, nats://host:4222, rabbitmq-stream://host, redis://host:6379, "
+        "postgresql://host/shop or pgmq://host/shop; https://host/path, amqp://host and "
+        "rocketmq://host:8081 may get a message twice",
     )
     parser.add_argument(
         "--topics", required=True, type=text, metavar="NAMES", help="with commas between them"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fmq.relay.kafka_sink import KafkaSink
 
 KAFKA, POSTGRES = "kafka://", ("postgresql://", "postgres://")
+PGMQ = "pgmq://"
 NATS = "nats://", "tls://"
 REDIS = "redis://", "rediss://", "unix://"
 RABBITMQ = "rabbitmq-stream://"
@@ -69,6 +70,13 @@ def target_at(
         if create:
             postgres_target.create_tables(address)
         return postgres_target.PostgresTarget(address, name, names=shape.get("names"))
+    if address.startswith(PGMQ):
+        with needed("PostgreSQL", "psycopg", "postgres"):
+            from fmq.relay import pgmq_target
+        conninfo = address.replace(PGMQ, POSTGRES[0], 1)
+        if create:
+            pgmq_target.create_queues(conninfo, there)
+        return pgmq_target.PgmqTarget(conninfo, name, **shape)
     if address.startswith(NATS):
         with needed("NATS", "nats-py", "nats"):
             from fmq.relay import nats_target
@@ -112,9 +120,9 @@ def target_at(
         )
     raise BadOption(
         f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT, redis://HOST:PORT, "
-        "rabbitmq-stream://HOST, amqp://HOST, postgresql://HOST/DATABASE, https://HOST/PATH or "
-        "rocketmq://HOST:PORT. Other systems need a class of four methods, see docs/relay.md. "
-        "Nothing was changed."
+        "rabbitmq-stream://HOST, amqp://HOST, postgresql://HOST/DATABASE, pgmq://HOST/DATABASE, "
+        "https://HOST/PATH or rocketmq://HOST:PORT. Other systems need a class of four methods, "
+        "see docs/relay.md. Nothing was changed."
     )
 
 

@@ -19,12 +19,14 @@ from fmq.basics.message import Message
 from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.target import RelayBatch, RelayPlace, fmq_id
 
-TABLES = """
+PLACES = """
 CREATE TABLE IF NOT EXISTS fmq_relay (
     name text PRIMARY KEY,
     epoch bigint NOT NULL,
     place text
 );
+"""
+MESSAGES = """
 CREATE TABLE IF NOT EXISTS fmq_relayed (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     fmq_id text NOT NULL,
@@ -60,7 +62,7 @@ TYPES = (
 def create_tables(conninfo: str) -> None:
     """Make the tables of relays in a database, if they are not there."""
     with psycopg.connect(conninfo) as connection:
-        connection.execute(TABLES)
+        connection.execute(PLACES + MESSAGES)
 
 
 class PostgresTarget:
@@ -100,7 +102,7 @@ class PostgresTarget:
         try:
             with connection.transaction():
                 self._check_epoch(connection)
-                self._insert(connection, batch.messages, batch.place.store)
+                self._insert(connection, batch)
                 connection.execute(
                     "UPDATE fmq_relay SET place = %s WHERE name = %s",
                     (batch.place.text(), self._name),
@@ -131,18 +133,16 @@ class PostgresTarget:
         for message in batch.messages:
             try:
                 with self._connection.transaction(force_rollback=True):
-                    self._insert(self._connection, [message], batch.place.store)
+                    self._insert(self._connection, batch._replace(messages=[message]))
             except psycopg.DataError as refusal:
                 raise MessageRefused(message, str(refusal)) from error
         raise error
 
-    def _insert(
-        self, connection: psycopg.Connection[Any], messages: list[Message], store: str
-    ) -> None:
+    def _insert(self, connection: psycopg.Connection[Any], batch: RelayBatch) -> None:
         with connection.cursor() as cursor, cursor.copy(COPY) as copy:
             copy.set_types([*TYPES])
-            for message in messages:
-                copy.write_row(_row_of(message, store, self._names))
+            for message in batch.messages:
+                copy.write_row(_row_of(message, batch.place.store, self._names))
 
     def status(self) -> RelayPlace | None:
         """Return the place that is stored; None if there is none, or no relay of this name."""

@@ -139,9 +139,9 @@ def check_asking_too_early(system: Callable[[], Any]) -> None:
 
     with fmq.open("data", disk=CrashDisk()) as engine:
         for topic in TOPICS:
-            engine.send(topic, b"x")
+            engine.send(topic, b"1")
         copy(targets[0])
-        engine.send_many(TOPICS[0], [b"x"] * 3)
+        engine.send_many(TOPICS[0], [b"1"] * 3)
         copy(AsksTooEarly(targets[1], lambda: copy(targets[0])))
     for each in targets:
         each.close()
@@ -156,7 +156,7 @@ def check_sharing_a_place(system: Callable[[], Any]) -> None:
     made = system()
     with fmq.open("data", disk=CrashDisk()) as engine:
         for topic in TOPICS:
-            engine.send_many(topic, [b"x"] * 3)
+            engine.send_many(topic, [b"1"] * 3)
         for topic in reversed(TOPICS):
             with closing(made.target()) as target:
                 Relay(engine, target, topics=topic, name=f"of-{topic}").run(once=True)
