@@ -281,6 +281,20 @@ def test_each_extra_is_on_the_page_about_installing() -> None:
     assert sorted(name.strip("`") for name in named) == sorted(extras)
 
 
+def test_an_extra_is_installed_by_one_notation_everywhere() -> None:
+    """It works as it stands wherever fmq is installed, from whatever file that was."""
+    folders = ("docs", "fmq", "tools", "examples", "benchmarks", "contrib", "crash_tests")
+    files = [*ROOT.glob("*.md"), *(file for each in folders for file in (ROOT / each).rglob("*.*"))]
+    found = {
+        (file.relative_to(ROOT), name)
+        for file in files
+        if file.suffix in (".py", ".md")
+        for name in re.findall(r"pip install [^`\n]*?([^ `\n]*)\[[\w,]+\]", file.read_text())
+        if name not in ("'fmq-engine", "'fmq-faststream", "'faststream-fmq")
+    }
+    assert found == set()
+
+
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "docs/compatibility.md"])
 def test_each_test_that_a_page_names_is_there(page: str) -> None:
     """A claim is worth nothing if its command runs no test."""

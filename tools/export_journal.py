@@ -4,7 +4,7 @@
 spark-submit tools/export_journal.py DIR [DIR ...] OUT [--format parquet] [--view messages]
 
 Each executor needs the same paths, and fmq: on another machine, in a checkout there,
-`pip install '.[spark]'`.
+`pip install . 'fmq-engine[spark]'`.
 """
 
 import sys

@@ -19,8 +19,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fmq.cli.codes import ERROR, FINE
-from fmq.cli.output import Column, Output, Row, note
+import fmq
+from fmq.cli.codes import FINE
+from fmq.cli.output import Column, Output, Row
 from fmq.findings.text import counted, exact, plain, size
 
 if TYPE_CHECKING:
@@ -84,15 +85,19 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", dest="format", action="store_const", const="json", help="--show json"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, usage_error=parser.error)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
+    if args.file_format in ("auto", "table"):
+        args.usage_error(
+            "--format is that of the files: parquet, csv, json, or one of Spark's. "
+            f"--show {args.file_format} chooses what is printed"
+        )
     try:
         from fmq.export import export
     except ImportError as error:
-        note(str(error))
-        return ERROR
+        raise fmq.ExtraMissing("fmq export", str(error.name), "arrow") from error
     with output.progress() as show:
         report = export(
             args.dirs,

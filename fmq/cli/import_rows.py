@@ -59,8 +59,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     try:
         from fmq.intake import write_sent
     except ImportError as error:
-        note(f"{error}. `fmq import` needs the extra `arrow`.")
-        return ERROR
+        raise fmq.ExtraMissing("fmq import", str(error.name), "arrow") from error
     mark = None if args.mark is None else (args.mark, args.value)
     columns = None if args.columns is None else args.columns.split(",")
     try:

@@ -45,14 +45,19 @@ def reading(path: str) -> fmq.ReadOnlyEngine | fmq.RemoteEngine:
         return served(path) or fmq.open(path, read_only=True)
 
 
-def writing(path: str, *, create: bool = False) -> fmq.Engine | fmq.RemoteEngine:
+def writing(path: str, *, create: bool | None = None) -> fmq.Engine | fmq.RemoteEngine:
     """Return an engine that writes: a client of the process that serves the directory, or else our
     own engine. Raises NotAStore if no journal was begun there, unless it may `create` one: fmq.open
-    would make the directory of a mistyped name.
+    would make the directory of a mistyped name. None stands for a verb without `--create`.
     """
     if not create:
-        with visit(path):
-            pass
+        try:
+            with visit(path):
+                pass
+        except fmq.NotAStore as error:
+            if create is None or (os.path.exists(path) and os.listdir(path)):
+                raise
+            raise fmq.NotAStore(f"{error} Or add --create, which makes it.") from None
     with suppress(fmq.errors.NotServed):
         return fmq.connect(path, start=False, retry_for=0.0)
     return fmq.open(path, background=False)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import fmq
 from fmq.cli.arguments import count, moment, text
-from fmq.cli.codes import ERROR, FINE
-from fmq.cli.output import Column, Output, note
+from fmq.cli.codes import FINE
+from fmq.cli.output import Column, Output
 from fmq.cli.place import writing
 from fmq.findings.text import exact
 
@@ -63,8 +63,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     try:
         from fmq.intake import write_sent
     except ImportError as error:
-        note(f"{error}. `fmq replay` needs the extra `arrow`.")
-        return ERROR
+        raise fmq.ExtraMissing("fmq replay", str(error.name), "arrow") from error
     with writing(args.dir) as engine:
         mark = None if args.mark is None else (args.mark, 1)
         sent = _sent(engine, args.topic, args.into, args.first or 0, args.end)

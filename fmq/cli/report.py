@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import fmq
 from fmq.basics.clock import SystemClock, as_datetime
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
@@ -28,9 +29,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    # pyarrow is an extra, and takes long to import.
-    from fmq.report.numbers_of_journal import report_of
-    from fmq.report.report_page import page_of
+    try:  # imported here: it takes long
+        from fmq.report.numbers_of_journal import report_of
+        from fmq.report.report_page import page_of
+    except ImportError as error:
+        raise fmq.ExtraMissing("fmq report", str(error.name), "arrow") from error
 
     with visit(args.dir):
         report = report_of(args.dir)

@@ -14,7 +14,7 @@ from typing import Any
 import fmq
 from fmq.cli.arguments import seconds, text, words
 from fmq.cli.codes import ERROR, FINE, PROBLEM
-from fmq.cli.messages import value_row
+from fmq.cli.messages import body_of, body_row, value_row
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.person import person
 from fmq.cli.place import reading, served, writing
@@ -22,7 +22,7 @@ from fmq.codecs.body_fields import as_text
 from fmq.engines.read_only_engine import undecided_on_the_disk
 from fmq.findings.body_values import codec_of
 from fmq.findings.prepared import prepared_messages
-from fmq.findings.text import counted, duration, exact, plain, size, span
+from fmq.findings.text import counted, duration, exact, plain, preview, size, span
 from fmq.findings.visit import visit
 from fmq.recovery.walk import Walk
 from fmq.store.bytes.kinds import Prepare, Run
@@ -212,11 +212,15 @@ def _show_messages(
     """Print the messages that a commit would publish, for the person who decides."""
     codecs = {topic: codec_of(engine, topic) for topic in tx.topics}
     found = _messages(path, tx.position)
-    rows = [{**row, **value_row(row["body"], codecs.get(row["topic"]))} for row in found]
+    rows = [_message_row(row.pop("body"), row, codecs.get(row["topic"])) for row in found]
     shown = rows[:MESSAGES_SHOWN]
     output.rows("message", MESSAGE, shown, title="waiting to be published")
     if len(rows) > len(shown):
         note(f"{counted(len(rows) - len(shown), 'more message')}")
+
+
+def _message_row(body: bytes, row: Row, codec: fmq.TopicCodec | None) -> Row:
+    return row | body_row(body) | value_row(body, codec)
 
 
 def _messages(path: str, position: int) -> Iterator[Row]:
@@ -234,7 +238,7 @@ def _body(row: Row) -> str:
     """Return the fields of a body whose topic has a codec, or else its bytes."""
     value = row.get("value")
     if not isinstance(value, dict):
-        return plain(row["body"])
+        return preview(body_of(row))
     return ", ".join(f"{name}: {as_text(each)}" for name, each in value.items())
 
 

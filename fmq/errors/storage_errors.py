@@ -20,7 +20,7 @@ class NotAStore(StorageError):
 
 def no_directory(path: str, error: OSError) -> NotAStore:
     """Return the error for a `path` where the machine finds no directory."""
-    advice = "Look whether the path is right; a directory that is opened for writing is made."
+    advice = "Look whether the path is right."
     if isinstance(error, NotADirectoryError):
         advice = "Name a directory of fmq's, or a new one: it keeps its files in one of their own."
     return NotAStore(f"{path}: {error.strerror}. Nothing was changed. {advice}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from fmq.arguments.path import PathLike, check_local, text_of
-from fmq.errors import BadOption, FmqError, StorageFull
+from fmq.errors import BadOption, ExtraMissing, FmqError, StorageFull
 from fmq.export.destination import Destination, opened
 from fmq.export.errors import ExportFailed
 from fmq.export.layout import TIME_OF, FolderLayout, topic_folder
@@ -211,13 +211,19 @@ class ExportRun:
 
 
 def engine_for(asked: str | None, format: str) -> str:
-    """Return the backend to use. Raises ImportError, NoJava or BadOption if it cannot be used."""
+    """Return the backend to use. Raises ExtraMissing, NoJava or BadOption if it cannot be used."""
     if asked is None:
         asked = "arrow" if format in FORMATS else "spark"
     check_choice("engine", asked, ENGINES)
     if asked == "spark":
-        from fmq.spark import require_java
-
+        try:
+            from fmq.spark import require_java
+        except ImportError as error:
+            what = "export by Spark"
+            if format not in FORMATS:
+                own = ", ".join(FORMATS)
+                what = f"format {format!r}, which is one of Spark's (fmq itself writes {own}),"
+            raise ExtraMissing(what, str(error.name), "spark") from error
         require_java()
     elif format not in FORMATS:
         raise BadOption(

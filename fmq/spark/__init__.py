@@ -9,7 +9,9 @@ try:
 except ImportError as error:
     raise ImportError(
         f"{error.name} is not installed, and reading with Spark needs it: "
-        "`pip install '.[spark]'` in a checkout of fmq. fmq.table and `fmq export` need no Spark."
+        "pip install 'fmq-engine[spark]'. fmq.table, and `fmq export` in the formats parquet, csv "
+        "and json, need no Spark.",
+        name=error.name,
     ) from error
 
 from fmq.spark.java import NoJava, require_java

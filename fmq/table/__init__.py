@@ -6,7 +6,8 @@ try:
 except ImportError as error:
     raise ImportError(
         f"{error.name} is not installed, and reading journals as tables needs it: "
-        "`pip install '.[arrow]'` in a checkout of fmq. Nothing else of fmq does."
+        "pip install 'fmq-engine[arrow]'. Nothing else of fmq does.",
+        name=error.name,
     ) from error
 
 from fmq.intake import BadRows, JobPassed, JobUnsure, RowsWritten, write

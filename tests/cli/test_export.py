@@ -3,11 +3,14 @@
 import errno
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 import fmq
 import fmq.export
-from fmq.cli.codes import ERROR, FINE
+from fmq.cli.codes import ERROR, FINE, USAGE
 from fmq.cli.export import told
 from fmq.cli.output import Row, _seconds_left
 from tests.cli.command import ENVIRONMENT, fmq_piped, fmq_table_with
@@ -81,22 +84,51 @@ def test_a_skipped_gap_is_listed(tmp_path: Path) -> None:
     assert len(said.of("gap")) == 1
 
 
-def test_without_pyarrow_the_error_says_what_to_install(shop: Path, tmp_path: Path) -> None:
-    """Method: hide the package from a process of its own."""
+@pytest.mark.parametrize(
+    ("package", "verb", "extra"),
+    [
+        ("pyarrow", ("export", "shop", "out"), "arrow"),
+        ("numpy", ("export", "shop", "out"), "arrow"),
+        ("pyspark", ("export", "shop", "out", "--format", "orc"), "spark"),
+        ("pyspark", ("export", "shop", "out", "--engine", "spark"), "spark"),
+        ("pyarrow", ("report", "shop"), "arrow"),
+        ("numpy", ("report", "shop", "page.html"), "arrow"),
+        ("pyarrow", ("import", "shop", "rows.csv"), "arrow"),
+        ("pyarrow", ("replay", "shop", "--topic", "audit", "--into", "again"), "arrow"),
+    ],
+)
+def test_an_error_for_a_missing_package_names_the_extra(
+    shop: Path, package: str, verb: Sequence[str], extra: str
+) -> None:
+    """Method: hide the package from a process of its own. There is one line, and no file."""
     script = (
-        "import sys; sys.modules['pyarrow'] = None; from fmq.cli.main import main; "
+        f"import sys; sys.modules[{package!r}] = None; from fmq.cli.main import main; "
         "sys.exit(main(sys.argv[1:]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, "export", str(shop), str(tmp_path / "out")],
+        [sys.executable, "-c", script, *verb],
+        cwd=shop.parent,
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == ERROR
-    assert done.stderr.startswith("fmq: pyarrow is not installed")
-    assert "pip install '.[arrow]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert f"needs {package}, which this process does not find" in done.stderr
+    assert f"pip install 'fmq-engine[{extra}]'" in done.stderr
+    assert ("parquet, csv, json" in done.stderr) == ("--format" in verb)
+    assert [path.name for path in shop.parent.iterdir()] == ["shop"]
+
+
+@pytest.mark.parametrize("format", ["table", "auto"])
+def test_a_format_of_other_verbs_is_refused_with_the_option_that_was_meant(
+    shop: Path, tmp_path: Path, format: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        fmq_piped("export", shop, tmp_path / "out", "--format", format)
+    assert ended.value.code == USAGE
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_remaining_time_is_shown_once_a_rate_is_known() -> None:

@@ -169,8 +169,12 @@ def test_a_body_that_is_too_large_ends_the_command_and_names_what_is_durable(pat
 
 def test_a_new_directory_is_made_only_when_asked_for(tmp_path: Path) -> None:
     new = tmp_path / "new"
-    assert fmq_json("send", new, "t", "x").code == 3
+    said = fmq_json("send", new, "t", "x")
+    assert (said.code, "add --create, which makes it" in said.error) == (3, True)
     assert not new.exists()
+    for verb in (("read", new, "t"), ("restore", new, tmp_path / "other"), ("config", new)):
+        said = fmq_json(*verb)  # they make nothing, so their advice is another one
+        assert (said.code, "mak" in said.error) == (3, False), said.error
     assert fmq_json("send", new, "t", "x", "--create").code == 0
     assert [each.body for each in there(new, "t")] == [b"x"]
 

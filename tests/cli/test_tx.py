@@ -30,13 +30,24 @@ def test_the_list_of_the_undecided_agrees_with_the_engine(shop: Path) -> None:
 
 
 def test_an_undecided_transaction_is_shown_with_its_messages(shop: Path) -> None:
-    """Keys, tags and bodies are shown."""
+    """Keys, tags and bodies are shown; a body that is no text in base64, as `fmq read` does."""
     shown = fmq_json("tx", "show", shop, "order-3")
     assert shown.of("outcome")[0]["state"] == "undecided"
-    messages = [(line["topic"], line["key"], line["tag"]) for line in shown.of("message")]
-    assert messages == [("orders", "c-3", "new"), ("emails", None, None)]
+    fields = ("topic", "key", "tag", "body")
+    messages = [tuple(line[name] for name in fields) for line in shown.of("message")]
+    assert messages == [
+        ("orders", "c-3", "new", "order 3"),
+        ("emails", None, None, "receipt 3"),
+    ]
     table = fmq_table("tx", "show", shop, "order-3")
     assert "order 3" in table and "receipt 3" in table
+    with fmq.open(shop, background=False) as engine:
+        tx = engine.transaction(tx_id="bytes")
+        tx.send("orders", b"\xff1")
+        tx.prepare()
+    (message,) = fmq_json("tx", "show", shop, "bytes").of("message")
+    assert (message["body_base64"], "body" in message) == ("/zE=", False)
+    assert "0xff31" in fmq_table("tx", "show", shop, "bytes")
 
 
 def test_a_decided_transaction_shows_its_outcome_and_receipts(shop: Path) -> None:
