@@ -1,4 +1,5 @@
-"""The tutorial works as it stands: its files are written, and its commands are typed into a shell.
+"""The tutorial, and the page about gunicorn, work as they stand: their files are written, and their
+commands are typed into a shell.
 
 The shell is on a terminal, so what is printed is what a reader sees. Only the port is another one:
 somebody may use that of the text.
@@ -21,10 +22,10 @@ import pytest
 import fmq
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+# Each page, the port in it, and what it calls besides fmq.
+PAGES = {"tutorial.md": ("5000", "flask"), "howto/gunicorn.md": ("8000", "gunicorn")}
 FENCED = re.compile(r"^```(\S+) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*\n)((?:(?!\$ ).*\n)*)", re.MULTILINE)
-PORT = "5000"
 PATIENCE_SECONDS = 60.0  # a shared machine
 
 
@@ -82,17 +83,19 @@ def pattern(lines: str) -> re.Pattern[str]:
     return re.compile(r"\n(?:.*\n)*?.*?".join(wanted))
 
 
-def test_the_tutorial_works_as_it_stands(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_works_as_it_stands(tmp_path: Path, page: str) -> None:
     """Each command prints what the page says, in its order, kills included."""
-    missing = [name for name in ("bash", "curl", "flask", "fmq") if not found(name)]
+    port_there, server_there = PAGES[page]
+    missing = [name for name in ("bash", "curl", server_there, "fmq") if not found(name)]
     if missing:
         pytest.skip(f"this machine lacks {', '.join(missing)}")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
     terminal = Terminal(tmp_path)
     try:
-        for kind, name, text in FENCED.findall(PAGE):
-            text = text.replace(PORT, port)
+        for kind, name, text in FENCED.findall(text_of(page)):
+            text = text.replace(port_there, port)
             if kind == "python":
                 (tmp_path / name.removeprefix("file=")).write_text(text)
             elif kind == "console":
@@ -107,13 +110,19 @@ def test_the_tutorial_works_as_it_stands(tmp_path: Path) -> None:
         fmq.stop(tmp_path / "queue")
 
 
+def text_of(page: str) -> str:
+    return (ROOT / "docs" / page).read_text()
+
+
 def found(name: str) -> bool:
     return shutil.which(name) is not None or (Path(sys.executable).parent / name).exists()
 
 
-def test_each_file_and_command_of_the_tutorial_is_run() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_each_file_and_command_of_a_page_is_run(page: str) -> None:
     """No block of the page is left out but the installation."""
-    blocks = [(kind, name.partition("=")[0]) for kind, name, _ in FENCED.findall(PAGE)]
+    text = text_of(page)
+    blocks = [(kind, name.partition("=")[0]) for kind, name, _ in FENCED.findall(text)]
     assert blocks.count(("sh", "")) == 1
     assert {*blocks} == {("sh", ""), ("python", "file"), ("console", "")}
-    assert len(blocks) == PAGE.count("\n```") / 2
+    assert len(blocks) == text.count("\n```") / 2

@@ -3,7 +3,8 @@ bound to it, after one of them was put back to an earlier time.
 
 It compares the commits of the journal with the markers in the database's table fmq_tx. What is too
 old to tell, because maintenance removes markers and retention drops segments, is counted apart. The
-exit code is 1 if there is a difference. It changes nothing, and both may be in use.
+exit code is 1 if there is a difference, and 0 if none was found: a note says what could not be
+compared. It changes nothing, and both may be in use.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import fmq
 from fmq.cli.arguments import seconds, text
 from fmq.cli.backup import told
 from fmq.cli.codes import FINE, PROBLEM
-from fmq.cli.output import Column, Output
+from fmq.cli.output import Column, Output, note
 from fmq.cli.tx import outcome_row
-from fmq.findings.text import plain, span
+from fmq.findings.text import counted, plain, span
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -55,6 +56,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
     verdict = "both agree" if found.ok else "they differ"
     if found.ok and (found.unknown_transactions or found.unknown_markers):
         verdict = "both agree, as far as can be known"
+        note(
+            f"{counted(found.unknown_transactions, 'transaction')} of the journal and "
+            f"{counted(found.unknown_markers, 'marker')} of the database could not be compared, "
+            f"and {counted(found.agreed, 'transaction')} agreed. The exit code 0 says only that no "
+            "difference was found."
+        )
     output.facts("reconciliation", facts, FACTS, title=f"{args.dir}: {verdict}")
     if found.gone:
         title = "in the journal, and their rows are not in the database"

@@ -1,8 +1,9 @@
 """`fmq report`: a page with pictures of what a journal has done, and the numbers of it.
 
 It counts the records that retention has left, without an engine, and beside one that runs. PAGE is
-one file of HTML, without scripts. Without PAGE it prints the numbers alone. It needs the extra
-`arrow`.
+one file of HTML, without scripts. Without PAGE it prints the numbers alone. `half_decided_seconds`
+is how long half of the prepared transactions waited at most until they were committed; null: there
+were none. It needs the extra `arrow`.
 """
 
 from __future__ import annotations

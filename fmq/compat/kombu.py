@@ -70,6 +70,11 @@ class Transport(virtual.Transport):
         assert self.engine is not None
         return super().establish_connection()
 
+    @property
+    def default_connection_params(self) -> dict[str, Any]:
+        """Return no host: kombu would warn that an address without one means localhost."""
+        return {}
+
     def driver_version(self) -> str:
         return fmq.__version__
 

@@ -110,7 +110,8 @@ class Locked(StorageError):
             text = (
                 f"{path}: already open for writing by {who}. One engine writes at a time, and "
                 "nothing was changed. Use fmq.connect(path) in both processes to share it, close "
-                "the other one, wait for it with fmq.open(path, timeout=10), or look with "
+                "the other one (`fmq stop DIR` ends a process that only serves others), wait for "
+                "it with fmq.open(path, timeout=10), or look with "
                 f"fmq.open(path, read_only=True).{DROPPED if here else ''}"
             )
         super().__init__(text)

@@ -503,8 +503,11 @@ def test_fmq_reconcile_lists_both_kinds_of_differences_and_exits_with_1(
         order(engine, database, name)
     engine.sync()
     said = fmq_json("reconcile", engine.path, database.address)
-    assert (said.code, said.of("reconciliation")[0]["ok"]) == (0, True)
+    assert (said.code, said.of("reconciliation")[0]["ok"], said.error) == (0, True, "")
     lose(database, "two")
+    said = fmq_json("reconcile", engine.path, database.address)
+    assert (said.code, "1 transaction of the journal and 0 markers" in said.error) == (0, True)
+    assert "1 transaction agreed" in said.error
     told(database, "INSERT INTO fmq_tx SELECT store_id, 'three', state, deadline, created_at, NULL "
                    "FROM fmq_tx WHERE tx_id = 'one'")  # fmt: skip
     said = fmq_json("reconcile", engine.path, database.address, "--kept", "604800")

@@ -156,6 +156,17 @@ def test_a_topic_exchange_routes_by_patterns(engine: fmq.Engine) -> None:
         assert taken(one.SimpleQueue("all")) == ["web.error", "web.info"]
 
 
+def test_an_address_has_no_host_and_nobody_warns_of_that(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Connection(f"fmq://{tmp_path}/jobs") as connection:
+        assert connection.info()["virtual_host"] == f"{tmp_path}/jobs"
+        assert connection.as_uri().endswith(f"{tmp_path}/jobs")
+        connection.ensure_connection()
+    fmq.stop(tmp_path / "jobs")
+    assert caplog.text == ""
+
+
 def test_an_address_without_a_directory_is_refused() -> None:
     for address in ("fmq://", "fmq://host/jobs"):
         with pytest.raises(BadOption):
