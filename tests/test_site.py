@@ -13,11 +13,14 @@ from tools.make_site import (
     ROOT,
     all_for_programs,
     list_for_programs,
+    navigation,
     on_the_site,
     pages,
 )
 
 PLACES = pages()
+MADE = {str(place.with_suffix(".html")) for place in PLACES.values()}
+MADE |= {"decisions.html", "examples.html"}
 PICTURES = {Path(name) for name in ("demo.svg", "dash-overview.png", "dash-group.png")}
 
 
@@ -39,6 +42,18 @@ def test_each_link_leads_to_a_page_of_the_site() -> None:
                 target = (ROOT / place.parent / path).resolve().relative_to(ROOT)
                 missing += [(place, link)] if target not in files else []
     assert missing == []
+
+
+def test_a_link_is_named_by_the_title_of_its_page_and_not_by_its_file() -> None:
+    """A reader of the site sees no files."""
+    named = [
+        (place, text)
+        for page, place in PLACES.items()
+        for text, link in LINK.findall(CODE.sub("code", on_the_site(page, PLACES)))
+        if text.endswith(".md") and not re.match("[a-z]+:", link)
+    ]
+    assert named == []
+    assert "[Errors](errors.md): each error" in on_the_site(ROOT / "docs" / "README.md", PLACES)
 
 
 def test_each_page_is_two_clicks_from_the_index() -> None:
@@ -70,9 +85,9 @@ def test_the_list_for_programs_has_each_page_with_what_it_is_about() -> None:
     said = list_for_programs()
     assert said.startswith("# fmq\n\n> fmq is an embedded transaction engine for messages")
     links = {link.partition("#")[0] for _, link in LINK.findall(said)}
-    made = {str(place.with_suffix(".html")) for place in PLACES.values()} | {"decisions.html"}
-    assert links <= made
+    assert links <= MADE
     assert {"guide.html", "databases/sqlite.html", "contributing.html", "zh/index.html"} <= links
+    assert {"databases/index.html", "price.html", "examples.html"} <= links
     assert "](tutorial.html): in half an hour" in said
 
 
@@ -84,3 +99,24 @@ def test_the_text_for_programs_has_each_english_page_once() -> None:
         title = page.read_text().partition("\n")[0]
         assert said.count(f"\n{title}\n") == 1, title
     assert "\n# 指南\n" not in said
+    links = {link.partition("#")[0] for _, link in LINK.findall(CODE.sub("", said))}
+    local = {link for link in links if link and not re.match("[a-z]+:", link)}
+    assert local <= MADE | {str(each) for each in PICTURES}
+    assert "databases/sqlite.html" in local
+
+
+def test_the_menu_has_the_examples_and_the_prices(tmp_path: Path) -> None:
+    """So it has all that the list of all pages has."""
+    index = ROOT / "docs" / "README.md"
+    files = {(index.parent / link.partition("#")[0]).resolve() for link in linked_from(index)}
+    places = {PLACES[file] for file in files & PLACES.keys()} | {Path("examples.md")}
+    for place in places:
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(f"# {place}\n")
+    menu = navigation(PLACES, tmp_path)
+    assert [place for place in places if f'= "{place}"' not in menu] == []
+    assert Path("price.md") in places
+
+
+def linked_from(page: Path) -> set[str]:
+    return {link for _, link in LINK.findall(CODE.sub("", page.read_text()))}

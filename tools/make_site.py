@@ -21,8 +21,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import types
 import venv
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -36,6 +38,7 @@ NEEDS = ("zensical==0.0.40", "mkdocstrings-python>=2,<3")
 FENCE = re.compile(r"^( *)```(\w+) +(\S+)(.*)$", re.MULTILINE)
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+LINK_OR_CODE = re.compile(f"{LINK.pattern}|{CODE.pattern}", re.MULTILINE | re.DOTALL)
 PLACES = {
     "README.md": "index.md",
     "README.zh.md": "zh/index.md",
@@ -62,6 +65,7 @@ site_dir = "{site}"
 use_directory_urls = false
 extra_css = ["site.css"]
 extra_javascript = ["site.js"]
+{addresses}
 nav = [{nav}]
 [project.theme]
 font = false
@@ -112,7 +116,8 @@ def pages() -> dict[Path, Path]:
     """Return each page of the checkout with its place on the site."""
     found = {ROOT / page: Path(place) for page, place in PLACES.items()}
     for page in sorted((ROOT / "docs").rglob("*.md")):
-        found.setdefault(page, page.relative_to(ROOT / "docs"))
+        place = page.relative_to(ROOT / "docs")
+        found.setdefault(page, place.with_name("index.md") if place.stem == "README" else place)
     return found
 
 
@@ -126,6 +131,8 @@ def on_the_site(page: Path, places: dict[Path, Path]) -> str:
         if not path or re.match(r"[a-z]+:", path):
             return found[0]
         file = (page.parent / path).resolve()
+        if file.suffix == ".md" and text.strip("`").endswith(file.name) and file in places:
+            text = title_of(file)
         if file == ROOT / "docs" / "decisions":
             place = Path("decisions.md")
         elif file == EXAMPLES or EXAMPLES in file.parents:
@@ -138,14 +145,12 @@ def on_the_site(page: Path, places: dict[Path, Path]) -> str:
             return text  # a file of the source, which the site does not have
         return f"[{text}]({os.path.relpath(place, here)}{'#' + anchor if anchor else ''})"
 
-    text, at, said = page.read_text(), 0, []
-    for code in CODE.finditer(text):
-        said += [LINK.sub(link, text[at : code.start()]), code[0]]
-        at = code.end()
-    text = "".join([*said, LINK.sub(link, text[at:])])
-    # Links whose text is code were cut in two above.
-    text = re.sub(r"\[(`[^`\n]+`)\]\(([^)\s]+)\)", link, text)
-    return FENCE.sub(fence, text)
+    return FENCE.sub(fence, with_links(page.read_text(), link))
+
+
+def with_links(text: str, link: Callable[[re.Match[str]], str]) -> str:
+    """Return `text` with each link as `link` makes it; what looks like one in code is left."""
+    return LINK_OR_CODE.sub(lambda found: found[0] if found[2] is None else link(found), text)
 
 
 def fence(found: re.Match[str]) -> str:
@@ -171,7 +176,7 @@ def examples() -> str:
         "# Examples",
         "Programs and files to run, and to change: `python FILE` in a new directory.",
     ]
-    for file in sorted(EXAMPLES.rglob("*.*")):
+    for file in sorted(EXAMPLES.rglob("*.*"), key=lambda each: (each.suffix != ".py", each)):
         if file.suffix in LANGUAGES:
             name = file.relative_to(EXAMPLES)
             said += [
@@ -209,7 +214,7 @@ def is_left_out(value: object) -> bool:
     return is_error or isinstance(value, types.ModuleType)
 
 
-def navigation(places: dict[Path, Path]) -> str:
+def navigation(places: dict[Path, Path], made: Path = PAGES) -> str:
     """Return the menu, which has the sections and pages of docs/README.md in their order."""
     index = ROOT / "docs" / "README.md"
     sections = ['{"Start" = "index.md"}', '{"All pages" = "pages.md"}']
@@ -218,10 +223,9 @@ def navigation(places: dict[Path, Path]) -> str:
         files = [
             (index.parent / target.partition("#")[0]).resolve() for _, target in LINK.findall(text)
         ]
-        inside = [places[file] for file in files if file in places]
-        entries = [
-            f'{{"{title_of(PAGES / place)}" = "{place}"}}' for place in dict.fromkeys(inside)
-        ]
+        with_examples = {**places, EXAMPLES: Path("examples.md")}
+        inside = [with_examples[file] for file in files if file in with_examples]
+        entries = [f'{{"{title_of(made / place)}" = "{place}"}}' for place in dict.fromkeys(inside)]
         if title.startswith("Reference"):
             entries += [f'{{"{name}" = "{name}.md"}}' for name in REFERENCE]
         if title.startswith("Explanation"):
@@ -246,8 +250,22 @@ def list_for_programs() -> str:
     _, *paragraphs = (ROOT / "README.md").read_text().split("\n\n")
     about = next(each for each in paragraphs if not each.startswith("["))
     _, listed = on_the_site(ROOT / "docs" / "README.md", places).split("\n\n", 1)
-    listed = re.sub(r"\.md((?:#[^)]*)?\))", r".html\1", listed)
+    listed = for_programs(listed, Path())
     return f"# fmq\n\n> {about.replace(chr(10), chr(10) + '> ')}\n\n{listed}"
+
+
+def for_programs(text: str, here: Path) -> str:
+    """Return the text of a page of the site in `here`, with links from the site's top to HTML."""
+
+    def link(found: re.Match[str]) -> str:
+        path, sign, anchor = found[2].partition("#")
+        if not path or re.match(r"[a-z]+:", path):
+            return found[0]
+        target = Path(os.path.normpath(here / path))
+        target = target.with_suffix(".html") if target.suffix == ".md" else target
+        return f"[{found[1]}]({target}{sign}{anchor})"
+
+    return with_links(text, link)
 
 
 def all_for_programs() -> str:
@@ -258,9 +276,9 @@ def all_for_programs() -> str:
         for _, target in LINK.findall(index.read_text())
     ]
     files = [ROOT / "README.md", *(file for file in linked if file in pages())]
-    left_out = ROOT / "docs" / "zh", ROOT / "README.zh.md"
+    left_out, places = (ROOT / "docs" / "zh", ROOT / "README.zh.md"), pages()
     return "\n\n".join(
-        file.read_text()
+        for_programs(on_the_site(file, places), places[file].parent)
         for file in dict.fromkeys(files)
         if file not in left_out and file.parent not in left_out
     )
@@ -282,7 +300,16 @@ def write_pages() -> None:
     for name in REFERENCE:
         (PAGES / f"{name}.md").write_text(reference(name))
     settings = {"pages": PAGES.name, "site": SITE.name, "root": ROOT, "nav": navigation(places)}
-    (BUILD / "zensical.toml").write_text(CONFIGURATION.format(**settings))
+    configuration = CONFIGURATION.format(**settings, addresses=addresses())
+    (BUILD / "zensical.toml").write_text(configuration)
+
+
+def addresses() -> str:
+    """Return the lines with the public addresses that pyproject.toml names, if it names any."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    urls = project.get("urls", {})
+    names = {"site_url": "Documentation", "repo_url": "Repository"}
+    return "\n".join(f'{key} = "{urls[name]}"' for key, name in names.items() if name in urls)
 
 
 # --- what is checked ---
@@ -361,6 +388,8 @@ def main() -> int:
         print(built.stdout + built.stderr)
         return 1
     write_texts()
+    if not addresses():
+        (SITE / "sitemap.xml").unlink(missing_ok=True)  # it has whole addresses, or says nothing
     wrong = troubles()
     print("\n".join(wrong[:50]))
     count = len([*SITE.rglob("*.html")])
