@@ -219,11 +219,11 @@ def _show_messages(
         note(f"{counted(len(rows) - len(shown), 'more message')}")
 
 
-def _message_row(body: bytes, row: Row, codec: fmq.TopicCodec | None) -> Row:
+def _message_row(body: bytes, row: dict[str, Any], codec: fmq.TopicCodec | None) -> Row:
     return row | body_row(body) | value_row(body, codec)
 
 
-def _messages(path: str, position: int) -> Iterator[Row]:
+def _messages(path: str, position: int) -> Iterator[dict[str, Any]]:
     with visit(path) as directory:
         yield from prepared_messages(directory, position)
 
