@@ -510,7 +510,7 @@ class HomeLog:
         self._objects.close()
 
 
-class _Gone(Exception):
+class _Gone(FileNotFoundError):
     """An object is missing."""
 
 

@@ -10,6 +10,7 @@ import errno
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from threading import Lock
 from typing import NoReturn
 
 from fmq.arguments.path import ADDRESS
@@ -18,7 +19,7 @@ from fmq.errors import Damaged, ExtraMissing, HomeRefused, Locked, NotAStore
 from fmq.home.home_addresses import RETRY_SECONDS, check_address, is_home, objects_at
 from fmq.home.home_history import HomePiece
 from fmq.home.home_log import HomeLog
-from fmq.home.objects import NoAnswer
+from fmq.home.objects import NoAnswer, Objects
 from fmq.machine.disk import Buffer, Page
 from fmq.posix import RealDisk
 from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, NAME, PAGE, VERSION, no_page
@@ -45,7 +46,7 @@ class HomeReadDisk:
         self._address = check_address(address)
 
     def directory(self, path: str, *, make: bool) -> HomeReadDirectory:
-        return HomeReadDirectory(self._address)
+        return HomeReadDirectory(objects_at(self._address, make=False))
 
     def random(self, size: int) -> bytes:
         return RealDisk().random(size)
@@ -54,14 +55,14 @@ class HomeReadDisk:
 class HomeReadDirectory:
     """Implements Directory: the segments of a home."""
 
-    def __init__(self, address: str) -> None:
-        objects = objects_at(address, make=False)
+    def __init__(self, objects: Objects, path: str | None = None) -> None:
+        """`path` is what it is called, if that is not the address of `objects`."""
         self._log = HomeLog(
             objects, RealDisk().random, SystemClock(), {}, retry_seconds=RETRY_SECONDS
         )
         try:
             self._log.follow(None)
-            self.path = objects.address
+            self.path = path or objects.address
             if not self._log.history.home:
                 raise HomeRefused(f"{self.path}: no engine has opened this home yet.")
         except BaseException:
@@ -71,7 +72,19 @@ class HomeReadDirectory:
         for append in self._log.unwritten():
             self._tails.setdefault(append.base, []).append((append.offset, append.data))
         self._piece: tuple[str, bytes] = "", b""
+        self._using = Lock()
         self._users = 1  # this directory and its files: a file may be read after its directory
+
+    @property
+    def position(self) -> int:
+        """The end of the journal, when the home was read."""
+        return self._log.history.position
+
+    def again(self) -> HomeReadDirectory:
+        """Return this directory for one more user, who closes it, too."""
+        with self._using:
+            self._users += 1
+        return self
 
     def names(self) -> list[str]:
         return [segment_name(base) for base in self._log.history.segments]
@@ -81,8 +94,7 @@ class HomeReadDirectory:
             self._refuse()
         if not is_segment(name) or base_of(name) not in self._log.history.segments:
             raise FileNotFoundError(errno.ENOENT, "not in the home", name)
-        self._users += 1
-        return HomeReadFile(self, base_of(name))
+        return HomeReadFile(self.again(), base_of(name))
 
     def size_of(self, base: int) -> int:
         return self._log.history.segments[base].capacity
@@ -109,8 +121,10 @@ class HomeReadDirectory:
         return self._piece[1]
 
     def close(self) -> None:
-        self._users -= 1
-        if not self._users:
+        with self._using:
+            self._users -= 1
+            is_last = not self._users
+        if is_last:
             self._log.close()
 
     def locked_by(self, name: str) -> Locked | None:
@@ -119,7 +133,7 @@ class HomeReadDirectory:
     def page(self, name: str) -> Page:
         if name != PAGE:
             raise FileNotFoundError(errno.ENOENT, "no memory is shared here", self.path)
-        return HomePage(self._log.history.position)
+        return HomePage(self.position)
 
     def subdirectory(self, name: str, *, make: bool) -> NoReturn:
         raise FileNotFoundError(errno.ENOENT, "not in the home", name)

@@ -73,9 +73,13 @@ class Consuming:
         self._members.clear()
 
     def member(self, handle: int) -> ServedMember:
-        """Return a consumer. Raises LeaseLost if there is none."""
+        """Return a consumer. Raises LeaseLost if there is none, or the error of an engine that has
+        failed, and so has refused to let it join: the client may find it at the next one.
+        """
         member = self._members.get(handle)
         if member is None:
+            if self._host.commit_queue.broken():
+                raise self._host.commit_queue.failed_error()
             raise LeaseLost(
                 "the consumer is not known to this engine process, which may be another one than "
                 "before. Nothing was changed; what it had is redelivered."

@@ -105,8 +105,8 @@ def _first_difference(one: Extent, two: Extent, disk: Disk | None) -> int | None
     """
     base, end = one.segment.base, min(one.end, two.end)
     with (
-        opened_file(one.path, one.segment.name, disk) as file,
-        opened_file(two.path, two.segment.name, disk) as other,
+        opened_file(one.path, one.segment.name, disk, end) as file,
+        opened_file(two.path, two.segment.name, disk, end) as other,
     ):
         if file.identity() == other.identity():
             return None
@@ -122,7 +122,7 @@ def _blocks(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _check_sound(seen: Extent, end: int, store: bytes, disk: Disk | None) -> None:
     base = seen.segment.base
-    with opened_file(seen.path, seen.segment.name, disk) as file:
+    with opened_file(seen.path, seen.segment.name, disk, end) as file:
         scan = _exhausted(Scan(file, base, end, base + HEADER_BYTES, seed_of(store)))
     assert scan.ending is not None
     if scan.ending.finding is not Finding.END:

@@ -7,12 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from fmq.buckets import described, folders_like, in_bucket, is_pattern
+from fmq import buckets
+from fmq.buckets import described, folders_like, in_bucket
 from fmq.errors import NotAStore
 from fmq.machine.disk import Disk
 from fmq.posix import absolute
 from fmq.table.copies import as_one
+from fmq.table.journal_places import HOME, as_home, names_home
 from fmq.table.snapshot import Snapshot, see
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether `path` may stand for several directories."""
+    return not names_home(path) and buckets.is_pattern(path)
 
 
 def is_fleet(paths: Sequence[str]) -> bool:
@@ -68,7 +75,8 @@ def origin_of(path: str) -> PathOrigin:
     """Return the engine and host named in `path`, as in `engine=shop/host=web1`; else the
     directory's name as the engine.
     """
-    front = path.partition("?")[0] if in_bucket(path) else path
+    path, is_home = path.removeprefix(HOME), path.startswith(HOME)
+    front = path.partition("?")[0] if is_home or in_bucket(path) else path
     parts = front.rstrip("/").split("/")
     said = {key: unquote(value) for key, _, value in (part.partition("=") for part in parts)}
     return PathOrigin(said.get("engine") or parts[-1], said.get("host") or None)
@@ -84,7 +92,7 @@ def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
     found: dict[str, None] = {}
     for path in map(_local, paths):
         if not is_pattern(path):
-            found[_whole(path) if disk is None else path] = None
+            found[as_home(_whole(path)) if disk is None else path] = None
             continue
         matches = _matches(path)
         if not matches:
@@ -92,11 +100,13 @@ def directories(paths: Iterable[str], disk: Disk | None = None) -> list[str]:
                 f"{path}: no directory is called so. Nothing was read. A * stands for a part of "
                 "one name: /data/*/shop finds /data/web1/shop, and not /data/a/b/shop."
             )
-        found.update(dict.fromkeys(matches))
+        found.update(dict.fromkeys(map(as_home, matches)))
     return list(found)
 
 
 def _whole(path: str) -> str:
+    if names_home(path):
+        return path
     return described(path) if in_bucket(path) else absolute(path)
 
 
@@ -111,13 +121,15 @@ def _local(path: str) -> str:
     """Return `path` as a path of this machine, or as the address in an object store that it is.
     Raises NotAStore for another kind of address.
     """
+    if names_home(path):
+        return path
     scheme, _, rest = path.partition(":")
     if scheme == "file" and rest.startswith("/"):
         return unquote(urlsplit(path).path)
     if rest.startswith("//") and not in_bucket(path):
         raise NotAStore(
             f"{path}: fmq reads directories that the file system of every machine of the cluster "
-            "shows, and no addresses but those of object stores (s3://, gs://, abfs://). Nothing "
-            "was read. docs/spark.md says how to read what lies in HDFS."
+            "shows, and no addresses but those of object stores (s3://, gs://, abfs://) and of "
+            "homes. Nothing was read. docs/spark.md says how to read what lies in HDFS."
         )
     return path

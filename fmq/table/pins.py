@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
-from fmq.buckets import directory_at
 from fmq.machine.disk import Disk
 from fmq.recovery.segment_pin import pin
 from fmq.store.journal.segment import segment_name
 from fmq.table.fleet import directories
+from fmq.table.journal_places import directory_at
 from fmq.table.snapshot import see
 
 

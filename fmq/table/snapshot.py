@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fmq.basics.results import TopicCodec, UndecidedTransaction
-from fmq.buckets import directory_at, in_bucket
+from fmq.buckets import in_bucket
 from fmq.errors import CheckpointLost, Damaged, NewerFormat, NotAStore
 from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory, Disk, File
@@ -27,6 +27,7 @@ from fmq.store.bytes.record import FIRST, BadRecord, Misplaced, Newer
 from fmq.store.index.index import SegmentIndex
 from fmq.store.journal.segment import HEADER_BYTES, segment_name
 from fmq.table.extents import SPLIT_BYTES, Extent, LeftOut
+from fmq.table.journal_places import directory_at
 from fmq.table.selection import Selection
 from fmq.table.split import Split, lanes_in, opened_file, read_index, seed_of
 from fmq.table.survey import is_shipped, survey
@@ -130,7 +131,7 @@ class Snapshot:
             return [(low, high)]
         # A file that cannot be read raises its error later, when the split is read.
         edges = [low]
-        with suppress(OSError), opened_file(seen.path, segment_name(base), disk) as file:
+        with suppress(OSError), opened_file(seen.path, segment_name(base), disk, high) as file:
             edges += _boundaries(file, index, low, high, split_bytes, seed_of(self.store))
         return list(itertools.pairwise((*edges, high)))
 

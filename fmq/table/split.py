@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from fmq.buckets import directory_at
 from fmq.errors import Damaged, FmqError, NewerFormat, NotAStore, Unreadable
 from fmq.machine.disk import Disk, File
 from fmq.recovery.layout import look, store_of
@@ -25,6 +24,7 @@ from fmq.store.journal.segment import (
     segment_name,
 )
 from fmq.table.extents import Extent
+from fmq.table.journal_places import directory_at
 from fmq.table.table_errors import OtherStore, Overtaken
 from fmq.tx.ledger.apply_parts import apply_to_index
 
@@ -123,7 +123,7 @@ def read_index(
     sound.
     """
     try:
-        with opened_file(path, segment_name(base, SUFFIX), disk) as file:
+        with opened_file(path, segment_name(base, SUFFIX), disk, 0) as file:
             return index_in(file, store, base, chain)
     except (OSError, BadIndex):
         return None
@@ -158,7 +158,7 @@ def opened(
     with ExitStack() as stack:
         try:
             try:
-                file = stack.enter_context(opened_file(split.path, split.file, disk))
+                file = stack.enter_context(opened_file(split.path, split.file, disk, split.end))
             except FileNotFoundError:
                 _check_store(split, _store_at(split.path, disk))
                 raise Overtaken(split.path, split.file) from None
@@ -172,6 +172,8 @@ def opened(
                 if header.epoch != split.epoch and split.epoch:
                     raise Damaged(split.file, split.base, OTHER_COPY)
             yield OpenSplit(split, file, disk, in_memory)
+        except FileNotFoundError:  # a piece of a home
+            raise Overtaken(split.path, split.file) from None
         except OSError as error:
             if isinstance(error, Unreadable):
                 raise
@@ -196,9 +198,11 @@ def _store_at(path: str, disk: Disk | None) -> bytes | None:
 
 
 @contextmanager
-def opened_file(path: str, name: str, disk: Disk | None) -> Iterator[File]:
-    """Open the file `name` of the directory at `path`, on this machine or on the given disk."""
-    directory = directory_at(path, disk)
+def opened_file(path: str, name: str, disk: Disk | None, upto: int | None = None) -> Iterator[File]:
+    """Open the file `name` of the directory at `path`, on this machine or on the given disk. It is
+    read up to a position of the journal.
+    """
+    directory = directory_at(path, disk, upto)
     try:
         file = directory.open(name)
     finally:

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fmq.buckets import directory_at
 from fmq.errors import Damaged
 from fmq.machine.disk import Disk
 from fmq.recovery.layout import read_header
@@ -20,6 +19,7 @@ from fmq.store.journal.segment import HEADER_BYTES
 from fmq.table.boundaries import Boundaries
 from fmq.table.extents import Extent
 from fmq.table.joint_ends import whole_end
+from fmq.table.journal_places import directory_at
 from fmq.table.selection import EVERYTHING
 from fmq.table.snapshot import Snapshot, flags_at
 from fmq.table.split import OpenSplit, lanes_in, opened

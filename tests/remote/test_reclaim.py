@@ -8,9 +8,9 @@ import pytest
 
 import fmq
 from fmq import Engine
-from fmq.errors import LeaseLost
+from fmq.errors import EngineFailed, LeaseLost
 from fmq.server.handed_out import WORDS
-from fmq.testing import CrashDisk, FakeClock
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from fmq.testing.transport import MemoryServer
 from tests.small import opened
 
@@ -257,3 +257,20 @@ def test_a_message_at_its_third_attempt_counts_for_a_limit_after_a_kill(machine:
     assert other.poll() == []
     held.ack()
     assert [each.body for each in other.poll()] == [b"1"]
+
+
+def test_an_engine_that_has_failed_loses_no_consumer_of_a_client(machine: Machine) -> None:
+    """It refuses to let the consumer join, and must not say that its leases are lost."""
+    client = machine.server.connect()
+    client.create_topic("t")
+    consumer = client.consumer("t", group="g")
+    machine.kill()
+    faults = FaultDisk(CrashDisk())
+    with opened(faults, machine.clock) as failed:
+        faults.fail("write", persistently=True)
+        with pytest.raises(EngineFailed):
+            failed.send("t", b"0")
+        machine.server.serve(failed)
+        with pytest.raises(EngineFailed):
+            consumer.poll()
+        machine.server.close()
