@@ -33,13 +33,16 @@ KNOWN = {
     "paths": "several, as a list in JSON; load([...]) sets it",
     "maxRecordsPerTrigger": "streaming: messages in a batch",
     "maxBytesPerTrigger": "streaming: bytes of the journal in a batch",
-    "startingPosition": "streaming: earliest, latest or a position, for one without a checkpoint",
+    "minRecordsPerTrigger": "streaming: a batch waits for so many messages",
+    "maxTriggerDelay": "streaming: but at most so many seconds, 900 unless it is given",
+    "startingPosition": "streaming: earliest, latest, a position or a time, without a checkpoint",
     "onGap": "streaming: fail or skip, when retention was faster",
 }
 MODES = ("strict", "permissive")
 PARTITION_BYTES = 64 << 20
 PARTITIONS_MIN = 8
 STARTS = ("earliest", "latest")
+DELAY_SECONDS = 900
 OF_A_TABLE = frozenset(
     [
         "owner",
@@ -75,6 +78,9 @@ class ReadOptions:
     bytes_max: int | None = None
     from_latest: bool = False
     from_position: int | None = None
+    from_time_us: int | None = None
+    records_min: int | None = None
+    delay_seconds: int = DELAY_SECONDS
     partition_bytes: int = PARTITION_BYTES
     partitions_min: int = PARTITIONS_MIN
     skip_gaps: bool = False
@@ -96,7 +102,9 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
     permissive = _choice(values, "mode", MODES) == "permissive" or view == "damage"
     start = values.get("startingPosition", "").strip()
     position = _whole("startingPosition", start, 0, LAST) if start.isdecimal() else None
-    latest = position is None and _choice(values, "startingPosition", STARTS) == "latest"
+    at = _time_us("startingPosition", start) if position is None and start[:1].isdigit() else None
+    named = position is None and at is None
+    latest = named and _choice(values, "startingPosition", STARTS) == "latest"
     return ReadOptions(
         _paths(values),
         view,
@@ -107,6 +115,9 @@ def parse(given: Mapping[str, str]) -> ReadOptions:
         _number(values, "maxBytesPerTrigger"),
         latest,
         position,
+        at,
+        _number(values, "minRecordsPerTrigger"),
+        _number(values, "maxTriggerDelay") or DELAY_SECONDS,
         _number(values, "maxPartitionBytes") or PARTITION_BYTES,
         _number(values, "minPartitions") or PARTITIONS_MIN,
         _choice(values, "onGap", ("fail", "skip")) == "skip",

@@ -17,34 +17,49 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
+from fmq.basics.clock import Clock, SystemClock
 from fmq.errors import BadOption, NotAStore
 from fmq.spark.options import ReadOptions
 from fmq.spark.part import SparkPart, packed
 from fmq.spark.types import arrow_schema
 from fmq.spark.worker import spare_collections
+from fmq.table.at_time import position_at
 from fmq.table.fleet import see_all
 from fmq.table.read import read_split
 from fmq.table.snapshot import Snapshot
 from fmq.table.split import Split
-from fmq.table.stream import BatchRoom, ReadPoint, append_at, batch_end, go_on
+from fmq.table.stream import (
+    BatchRoom,
+    ReadPoint,
+    append_at,
+    batch_end,
+    go_on,
+    messages_between,
+)
 from fmq.table.table_errors import Outrun, Overtaken
 
 Offset = dict[str, dict[str, int]]
 Points = dict[str, ReadPoint]
 ATTEMPTS = 5
+SYSTEM_CLOCK = SystemClock()
 LOG = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the batches of a stream on the driver, and reads a part of one on an executor."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._clock = clock
+        self._waits_since: float | None = None
         self._seen: dict[str, Snapshot] = {}
         self._targets: dict[str, int] | None = None
         self._turn = 0
@@ -64,6 +79,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.from_position is not None:
             asked = max(options.from_position, journal.first)
             return ReadPoint(append_at(journal, min(asked, journal.visible_to)))
+        if options.from_time_us is not None:
+            at = position_at(journal, options.from_time_us, permissive=options.permissive)
+            return ReadPoint(at)
         return beginning(journal)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -80,6 +98,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(options.records_max)
         if options.bytes_max is not None:
             return ReadMaxBytes(options.bytes_max)
+        if options.records_min is not None:
+            return ReadMinRows(options.records_min)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -88,6 +108,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         points, room = as_points(start), self._room(limit)
         stores = list(self._look())
+        if self._waits(points):
+            return start
         # The first store may take all the room of a batch. So the stores take turns at being first.
         self._turn += 1
         first = self._turn % max(1, len(stores))
@@ -101,6 +123,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # The rows of a new store come with the next batch, which then knows where to begin.
                 points[store] = beginning(self._seen[store])
         return as_offset(points)
+
+    def _waits(self, points: Points) -> bool:
+        """Return whether the next batch waits until there are more messages."""
+        least = self._options.records_min
+        if least is None or self._targets is not None:
+            return False
+        found = 0
+        for store, journal in self._seen.items():
+            start = points.get(store, beginning(journal)).position
+            if start < journal.first:
+                return False  # something was dropped, which is told at once
+            found += messages_between(journal, start, journal.visible_to, least - found)
+        now = self._clock.monotonic()
+        begun = now if self._waits_since is None else self._waits_since
+        waits = found < least and now - begun < self._options.delay_seconds
+        self._waits_since = begun if waits and found else None
+        return waits
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         seen = self._seen or self._look()

@@ -151,12 +151,10 @@ def _end_in(
     journal: Snapshot, seen: Extent, low: int, high: int, room: BatchRoom, disk: Disk | None
 ) -> int:
     """Return the end of the batch, if `low` and `high` lie in one segment."""
-    whole = low == seen.segment.base + HEADER_BYTES and high == seen.end
-    if whole and (lanes := lanes_in(seen, journal.store, disk)) is not None:
-        messages = sum(lane.next - lane.first for lane in lanes.values())
-        if room.fits(messages, high - low):
-            room.take(messages, high - low)
-            return high
+    messages = _messages_of_whole(journal, seen, low, high, disk)
+    if messages is not None and room.fits(messages, high - low):
+        room.take(messages, high - low)
+        return high
     with _opened_whole(journal, seen, low, high, disk) as source:
         boundaries = Boundaries(source, seen.in_memory or source.index())
         end = high
@@ -171,6 +169,38 @@ def _end_in(
         if end > low:
             room.take(boundaries.messages_before(end), end - low)
         return end
+
+
+def messages_between(
+    journal: Snapshot, start: int, stop: int, enough: int, disk: Disk | None = None
+) -> int:
+    """Return how many messages are published from `start` up to `stop`, both between two appends;
+    at least `enough` if there are more.
+    """
+    found = 0
+    for seen in journal.segments:
+        low, high = max(start, seen.segment.base + HEADER_BYTES), min(stop, seen.end)
+        if low >= high or found >= enough:
+            continue
+        messages = _messages_of_whole(journal, seen, low, high, disk)
+        if messages is None:
+            with located(seen.path), _opened_whole(journal, seen, low, high, disk) as source:
+                index = seen.in_memory or source.index()
+                messages = Boundaries(source, index).messages_before(high)
+        found += messages
+    return found
+
+
+def _messages_of_whole(
+    journal: Snapshot, seen: Extent, low: int, high: int, disk: Disk | None
+) -> int | None:
+    """Return how many messages are published from `low` to `high`, if this is a whole segment of
+    which an index tells; else None.
+    """
+    if (low, high) != (seen.segment.base + HEADER_BYTES, seen.end):
+        return None
+    lanes = lanes_in(seen, journal.store, disk)
+    return None if lanes is None else sum(lane.next - lane.first for lane in lanes.values())
 
 
 def _opened_whole(

@@ -9,13 +9,15 @@ import json
 import logging
 import shutil
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
 import fmq
+from fmq.basics.clock import as_datetime
 from fmq.errors import BadOption, Damaged, NotAStore
 from fmq.spark.options import parse
 from fmq.spark.part import SparkPart
@@ -23,6 +25,7 @@ from fmq.spark.stream import Offset, StreamReader
 from fmq.spark.types import spark_schema
 from fmq.table import Outrun, Overtaken
 from fmq.table.schema import schema_of
+from fmq.testing import FakeClock
 
 SEGMENT_BYTES = 4096
 
@@ -33,13 +36,14 @@ class Planned:
     def __init__(self, *paths: Path, at: Offset | None = None, **options: Any) -> None:
         self.given = {"paths": json.dumps([str(path) for path in paths]), **options}
         self.at = at
+        self.clock = FakeClock()
         self.life()
 
     def life(self, **options: Any) -> None:
         self.given |= options
         chosen = parse({name: str(value) for name, value in self.given.items()})
         schema = spark_schema(schema_of(chosen.view, None, fleet=False))
-        self.reader = StreamReader(chosen, schema)
+        self.reader = StreamReader(chosen, schema, self.clock)
         if self.at is None:
             self.at = self.reader.initialOffset()
 
@@ -113,6 +117,67 @@ def test_starting_at_latest_leaves_out_earlier_messages(tmp_path: Path) -> None:
     stream = Planned(tmp_path / "a", startingPosition="latest")
     send(tmp_path / "a", b"new")
     assert stream.rest() == [[b"new"]]
+
+
+def test_a_stream_begins_at_a_time(tmp_path: Path) -> None:
+    """At the append that has the first message of that time, wherever in a segment it lies."""
+    clock = FakeClock()
+    options = fmq.Options(segment_bytes=SEGMENT_BYTES)
+    with fmq.open(tmp_path / "a", options, clock=clock, background=False) as engine:
+        times = []
+        for number in range(20):
+            times.append(as_datetime(clock.time_us()))
+            engine.send_many("orders", [large(number), b"%d" % number])
+            clock.advance(60)
+    whole = [body for batch in Planned(tmp_path / "a").rest() for body in batch]
+    for number in (0, 1, 7, 19):
+        late = times[number] - timedelta(seconds=30)
+        for time in (times[number], late, late.replace(tzinfo=None)):
+            stream = Planned(tmp_path / "a", startingPosition=time.isoformat())
+            assert [body for batch in stream.rest() for body in batch] == whole[2 * number :]
+    late = times[-1] + timedelta(seconds=1)
+    stream = Planned(tmp_path / "a", startingPosition=late.isoformat())
+    assert stream.rest() == []
+    send(tmp_path / "a", b"new")
+    assert stream.rest() == [[b"new"]]
+
+
+def test_a_batch_waits_for_enough_messages_or_for_the_delay(tmp_path: Path) -> None:
+    send(tmp_path / "a", b"1", b"2")
+    least: dict[str, Any] = {"minRecordsPerTrigger": 3, "maxTriggerDelay": 60}
+    stream = Planned(tmp_path / "a", **least)
+    assert stream.reader.getDefaultReadLimit() == ReadMinRows(3)
+    assert stream.rest() == []
+    send(tmp_path / "a", b"3")
+    assert stream.rest() == [[b"1", b"2", b"3"]]
+    stream.clock.advance(1000)  # nothing waited meanwhile
+    send(tmp_path / "a", b"4")
+    assert stream.rest() == []
+    stream.clock.advance(59)
+    assert stream.rest() == []
+    stream.clock.advance(1)
+    assert stream.rest() == [[b"4"]]
+    send(tmp_path / "a", *map(large, range(20)))  # over several segments
+    stream.life(maxRecordsPerTrigger=10)
+    assert [len(batch) for batch in stream.rest()] == [10, 10]
+    send(tmp_path / "b", b"b1", b"b2")
+    both = Planned(tmp_path / "*", **least | {"minRecordsPerTrigger": 25})
+    assert sum(map(len, both.rest())) == 26
+
+
+def test_a_run_that_ends_does_not_wait_for_more_messages(tmp_path: Path) -> None:
+    send(tmp_path / "a", b"1")
+    stream = Planned(tmp_path / "a", minRecordsPerTrigger=3)
+    stream.reader.prepareForTriggerAvailableNow()
+    assert stream.rest() == [[b"1"]]
+
+
+def test_a_gap_is_told_though_too_few_messages_are_there(tmp_path: Path) -> None:
+    send(tmp_path / "a", b"1")
+    stream = Planned(tmp_path / "a", minRecordsPerTrigger=1_000_000)
+    outrun(tmp_path / "a")
+    with pytest.raises(Outrun):
+        stream.plan()
 
 
 def test_a_new_directory_joins_a_stream_from_its_beginning(tmp_path: Path) -> None:

@@ -73,3 +73,5 @@ def test_a_stream_begins_at_a_position(path: str) -> None:
     assert streamed(path, startingPosition=str(1 << 40)) == []
     with pytest.raises(fmq.errors.BadOption, match="startingPosition"):
         streamed(path, startingPosition="soon")
+    with pytest.raises(fmq.errors.BadOption, match="startingPosition='2026-13-01'"):
+        streamed(path, startingPosition="2026-13-01")
