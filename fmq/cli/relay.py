@@ -74,7 +74,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         choices=("stop", "park"),
         default="stop",
         help="what to do about a message that the target never takes: end, by default, or make it "
-        "a dead letter of relay-NAME and go on",
+        "a dead letter of relay-NAME, leave a stub with the header fmq-parked there, and go on",
     )
     parser.add_argument(
         "--tries",

@@ -10,9 +10,12 @@ from typing import NamedTuple, TypedDict
 
 from fmq.basics.message import Message, Origin
 from fmq.basics.tuples import tuple_maker
-from fmq.relay.target import RelayBatch
+from fmq.relay.target import PARKED, ParkedStub, RelayBatch
 
-OURS = (*("fmq-id", "fmq-time", "fmq-key", "fmq-tag", "fmq-message-id", "fmq-tx", "fmq-tx-count"),)
+OURS = (
+    *("fmq-id", "fmq-time", "fmq-key", "fmq-tag", "fmq-message-id", "fmq-tx", "fmq-tx-count"),
+    PARKED,
+)
 """Headers that a relay writes. One of a message with such a name is left out."""
 
 
@@ -106,8 +109,9 @@ class Envelope:
                     about = attributes_of(message, said[0][1], name)
                     said += [(attributes + what, text) for what, text in about.items()]
             if any(more):
-                for said, theirs in zip(headers, more, strict=True):
-                    said += [each for each in (theirs or {}).items() if each[0] not in OURS]
+                for message, said, theirs in zip(run, headers, more, strict=True):
+                    hidden = () if isinstance(message, ParkedStub) else OURS
+                    said += [each for each in (theirs or {}).items() if each[0] not in hidden]
             yield EnvelopedRun(name, origin, run, headers)
 
 

@@ -17,7 +17,7 @@ from fmq.basics.message import Message
 from fmq.relay.envelope import Envelope, EnvelopeShape
 from fmq.relay.postgres_target import PLACES, PostgresTarget
 from fmq.relay.relay_errors import MessageRefused, RelayError
-from fmq.relay.target import RelayBatch
+from fmq.relay.target import ParkedStub, RelayBatch
 
 SEND = "SELECT FROM pgmq.send_batch(%s::text, %s::text[]::jsonb[], %s::jsonb[])"
 GROUP = "x-pgmq-group"
@@ -64,7 +64,7 @@ class PgmqTarget(PostgresTarget):
 def _text_of(message: Message) -> str:
     """Return the body as text. Whether it is JSON, the database says."""
     try:
-        return message.body.decode()
+        return "null" if isinstance(message, ParkedStub) else message.body.decode()
     except UnicodeDecodeError as error:
         reason = f"queues of pgmq take JSON, and the body is no text: {error}"
         raise MessageRefused(message, reason) from error

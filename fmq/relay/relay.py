@@ -22,7 +22,7 @@ from fmq.relay.doubts import Doubts
 from fmq.relay.lag_alarm import LagAlarm
 from fmq.relay.relay_errors import MessageRefused, RelayError, RelayTakenOver, Unsure
 from fmq.relay.source import NO_TOPIC, QueueEnds, RelayRead, RelaySource, place_of
-from fmq.relay.target import RelayBatch, RelayPlace, RelayTarget
+from fmq.relay.target import PARKED, ParkedStub, RelayBatch, RelayPlace, RelayTarget
 from fmq.relay.turn import RelayTurn
 
 logger = logging.getLogger("fmq.relay")
@@ -74,8 +74,8 @@ class Relay:
         is not copied. `batch` is how many messages are stored at once; an append is never cut.
 
         What the target will never take ends the relay. With on_refused="park" it becomes a dead
-        letter of the group, and the relay goes on without it. `encode` makes the body that the
-        target gets of a message; what it fails for is refused.
+        letter of the group, an atomic target gets a stub in its place, and the relay goes on.
+        `encode` makes the body that the target gets of a message; what it fails for is refused.
 
         With `standby`, which all relays of the name need then, it waits while another one copies,
         and goes on when that one has ended or is silent for ten seconds.
@@ -100,8 +100,9 @@ class Relay:
         self._messages = self._batches = self._claims = self._parked = self._fences = 0
         self._position = 0
         self._times = [0] * 65  # as `Times` counts them
-        # The messages that were parked and that the next batch has.
-        self._left_out: set[tuple[str, int, int]] = set()
+        # What the next batch has of parked messages, with the reason for the stub; None if the
+        # target takes no stub.
+        self._left_out: dict[tuple[str, int, int], str | None] = {}
 
     def run(self, *, once: bool = False) -> None:
         """Copy until `stop` is called; with `once`, until the target has all that the topics have.
@@ -201,21 +202,28 @@ class Relay:
         return taken
 
     def _hand_over(self, batch: RelayBatch) -> None:
-        messages = batch.messages
-        if self._left_out:
-            messages = [each for each in messages if place_of(each) not in self._left_out]
-        if self._encode is not None:
-            messages = [self._encoded(each) for each in messages]
+        messages, parked = batch.messages, len(self._left_out)
+        if parked or self._encode is not None:
+            messages = [found for each in messages if (found := self._made(each)) is not None]
         began = perf_counter_ns()
         self._target.deliver(batch._replace(messages=messages))
         self._times[(perf_counter_ns() - began).bit_length()] += 1
         self._left_out.clear()
         self._doubts.are_over()
-        self._messages += len(messages)
+        self._messages += len(batch.messages) - parked
         self._batches += 1
 
-    def _encoded(self, message: Message) -> Message:
-        assert self._encode is not None, "it is asked only then"
+    def _made(self, message: Message) -> Message | None:
+        """Return what the target gets of a message; None if nothing."""
+        place = place_of(message)
+        if place in self._left_out:
+            reason = self._left_out[place]
+            if reason is None:
+                return None
+            said = {PARKED: " ".join(reason.split())}  # a line, as NATS takes no other header
+            return ParkedStub(b"", headers=said, offset=message.offset, origin=message.origin)
+        if self._encode is None:
+            return message
         try:
             return message._replace(body=self._encode(message))
         except Exception as error:
@@ -223,17 +231,23 @@ class Relay:
             raise MessageRefused(message, reason) from error
 
     def _park(self, refusal: MessageRefused) -> None:
-        """Make a dead letter of the refused message, and leave it out of the next batch. The target
-        is claimed and asked again before that: nothing is known of it after a refusal.
+        """Make a dead letter of the refused message, and put a stub in its place in the next batch;
+        nothing if the target refuses that, too, or has no transactions. The target is claimed and
+        asked again before that: nothing is known of it after a refusal.
 
         The dead letter is there first. If the relay dies before the batch is stored, the message is
         refused once more, and the group has acked it already.
         """
         place = place_of(refusal.message)
-        if not self._parks or place in self._left_out:
+        if not self._parks:
             raise refusal
+        if place in self._left_out:
+            if self._left_out[place] is None:
+                raise refusal
+            self._left_out[place] = None
+            return
         self._source.park(*place, refusal.reason)
-        self._left_out.add(place)
+        self._left_out[place] = refusal.reason if self._target.atomic else None
         self._parked += 1
         logger.warning("%s/%s offset %s is parked: %s", *place, refusal.reason)
 

@@ -30,6 +30,18 @@ class RelayPlace(NamedTuple):
         return cls(*json.loads(text))
 
 
+PARKED = "fmq-parked"
+"""The header of a stub. It says why the message was refused."""
+
+
+class ParkedStub(Message):
+    """Stands at the place of a message that the target has refused: without its body, key and
+    headers, but with the header `fmq-parked`.
+    """
+
+    __slots__ = ()
+
+
 class RelayBatch(NamedTuple):
     """Whole appends, in the order of the journal."""
 

@@ -133,7 +133,7 @@ def test_a_body_that_is_no_json_is_named_or_parked(
         relayed(engine, address)
     assert told(address, "SELECT message FROM pgmq.q_t") == []
     relayed(engine, address, on_refused="park")
-    assert told(address, "SELECT message FROM pgmq.q_t ORDER BY msg_id") == [(1,), (2,)]
+    assert told(address, "SELECT message FROM pgmq.q_t ORDER BY msg_id") == [(1,), (None,), (2,)]
 
 
 def test_a_database_without_pgmq_and_a_missing_queue_are_named(

@@ -10,7 +10,8 @@ import pytest
 
 import fmq
 from fmq import Engine
-from fmq.relay import MessageRefused, Relay, RelayBatch, StoreDiffers, Unsure
+from fmq.relay import MessageRefused, Relay, RelayBatch, RelayPlace, StoreDiffers, Unsure
+from fmq.relay.envelope import Envelope
 from fmq.relay.relay_status import relayed_queues
 from fmq.relay.source import QueueEnds
 from fmq.testing import CrashDisk, FakeClock
@@ -329,6 +330,50 @@ def test_refused_messages_become_dead_letters(engine: Engine, batch: int) -> Non
     fill(engine, 2)
     parking(engine, Picky(table.kept))
     assert offsets(table)[8:] == [10, 11]
+
+
+@pytest.mark.parametrize("is_atomic", [True, False])
+def test_a_stub_stands_in_an_atomic_target_for_what_it_refuses(
+    engine: Engine, is_atomic: bool
+) -> None:
+    """It has the place of the message, and says why. What a codec fails for has one, too."""
+    with engine.transaction() as tx:
+        for number in range(6):
+            tx.send("t", b"%d" % number, key="k", tag="T", headers={"fmq-parked": "mine"})
+    found: list[fmq.Message] = []
+
+    class OfBodies(TableTarget):
+        atomic = is_atomic
+
+        def insert(self, batch: RelayBatch) -> None:
+            for each in batch.messages:
+                if each.body == b"<3>":
+                    raise MessageRefused(each, "three")
+            super().insert(batch)
+            found.extend(batch.messages)
+
+    def encode(message: fmq.Message) -> bytes:
+        if message.body == b"1":
+            raise ValueError("not one")
+        return b"<" + message.body + b">"
+
+    table = Table()
+    relay = parking(engine, OfBodies(table.kept), encode=encode)
+    left = [0, 1, 2, 3, 4, 5] if is_atomic else [0, 2, 4, 5]
+    assert offsets(table) == left
+    assert (relay.stats().messages, relay.stats().parked, len(letters(engine))) == (4, 2, 2)
+    stubs = [each for each in found if not each.body]
+    said = [(each.offset, each.key, each.tag, each.headers) for each in stubs]
+    reasons = {1: "it cannot be encoded: ValueError not one", 3: "three"}
+    wanted = [(n, None, None, {"fmq-parked": why}) for n, why in reasons.items()]
+    assert said == (wanted if is_atomic else [])
+    batch = RelayBatch(found, RelayPlace("S", 0, "t", 0, 0, 0))
+    headers = {each.message.offset: dict(each.headers) for each in Envelope().headers(batch)}
+    assert "fmq-parked" not in headers[0], "only the relay says so"
+    if is_atomic:
+        assert headers[3].pop("fmq-parked") == "three"
+        assert [*headers[3]] == ["fmq-id", "fmq-tx", "fmq-tx-count", "fmq-time"]
+        assert headers[0]["fmq-tx-count"] == "6"
 
 
 class Everything(Picky):

@@ -58,7 +58,7 @@ def test_a_function_makes_the_bodies_and_what_it_fails_for_is_refused(engine: En
         relay().run(once=True)
     assert bodies == []
     relay(on_refused="park").run(once=True)
-    assert bodies == [b"<0>", b"<2>"]
+    assert bodies == [b"<0>", b"", b"<2>"]
     assert [each.body for each in engine.dead_letters("relay-n").list()] == [b"1"]
 
 
