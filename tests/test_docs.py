@@ -135,6 +135,43 @@ def test_every_option_is_documented_with_its_default() -> None:
     assert found == expected
 
 
+def test_the_table_of_limits_has_the_numbers_of_the_code() -> None:
+    from fmq.arguments.names import NAME_BYTES_MAX
+    from fmq.arguments.options import QUEUES_MAX
+    from fmq.server.doors import CONNECTIONS_MAX
+    from fmq.server.load import HELD_MAX, REQUESTS_MAX
+    from fmq.store.bytes.content import HEADERS_MAX
+    from fmq.store.bytes.pieces import NONE
+    from fmq.tx.commands.marks import DATA_BYTES_MAX, MARKS_MAX
+
+    said = {row[0]: row[1] for row in rows((DOCS / "limits.md").read_text())}
+    options = fmq.Options()
+    expected = {
+        "the body of a message": [readable(options.message_bytes_max)],
+        "the messages of a transaction": [
+            readable(options.segment_bytes),
+            f"{options.transaction_messages_max:,}",
+        ],
+        "undecided transactions at once": [
+            f"{options.transactions_max:,}",
+            f"{options.undecided_messages_max:,}",
+        ],
+        "queues of a topic": [f"{QUEUES_MAX:,}"],
+        "a name of a topic or group": [str(NAME_BYTES_MAX)],
+        "a key, a tag": [f"{NONE - 1:,}"],
+        "headers of a message": [f"{HEADERS_MAX:,}"],
+        "marks of a directory": [f"{MARKS_MAX:,}"],
+        "the data of a mark": [str(DATA_BYTES_MAX)],
+        "connections of clients": [f"{CONNECTIONS_MAX:,}"],
+        "what one client has begun": [f"{REQUESTS_MAX:,}", f"{HELD_MAX:,}"],
+    }
+    missing = [
+        (what, each) for what in expected for each in expected[what] if each not in said[what]
+    ]
+    assert missing == []
+    assert len(said) == len(expected) + 2
+
+
 def readable(number: int) -> str:
     """A number as docs/options.md writes it."""
     for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
@@ -314,11 +351,23 @@ WORDS = """
 """
 
 
+TABLES_OF_WORDS = ("Words of users", "Words of the source")
+
+
+def glossary() -> list[list[str]]:
+    return [row for each in TABLES_OF_WORDS for row in rows(section("glossary.md", each))]
+
+
+@pytest.mark.parametrize("table", TABLES_OF_WORDS)
+def test_the_glossary_is_in_the_order_of_the_alphabet(table: str) -> None:
+    words = [row[0].lower() for row in rows(section("glossary.md", table))]
+    assert words == sorted(words)
+    assert len(words) > 50
+
+
 def test_the_glossary_has_the_words_that_the_code_uses() -> None:
     """Each word has one line, no word has two, and the public names are explained."""
-    words = [
-        word for row in rows((DOCS / "glossary.md").read_text()) for word in row[0].split(", ")
-    ]
+    words = [word for row in glossary() for word in row[0].split(", ")]
     assert len(words) == len(set(words)), sorted(w for w in words if words.count(w) > 1)
     assert [word for word in WORDS.split() if word not in words] == []
 
@@ -326,7 +375,7 @@ def test_the_glossary_has_the_words_that_the_code_uses() -> None:
 def test_the_glossary_does_not_use_the_words_that_it_forbids() -> None:
     """A word that the glossary gives up does not name anything public in fmq."""
     forbidden = set()
-    for row in rows((DOCS / "glossary.md").read_text()):
+    for row in glossary():
         if len(row) > 2 and row[2]:
             forbidden.update(re.split(r", | ", row[2]))
     names = {name.lower() for name in fmq.__all__}

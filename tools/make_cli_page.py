@@ -26,9 +26,12 @@ which one to use when something is wrong.
   `export FMQ_DIR=/var/lib/shop`, `fmq tail orders` is enough. An argument that names a directory
   is DIR, whatever `FMQ_DIR` says.
 - **Output** is tables on a terminal, and JSON lines in a pipe or a file; `--json` and
-  `--format table|json` choose. Each line is an object whose first member, `what`, says what it
+  `--format table|json` choose; in `fmq export`, `--format` is that of the files, and
+  `--show table|json` chooses. Each line is an object whose first member, `what`, says what it
   speaks of. `fmq demo` tells a story in a pipe, too. Notes and errors go to the standard error.
   `NO_COLOR=1` keeps colours away.
+- **Words**, such as slot, spare or impaired, are in the [glossary](glossary.md), and the kinds of
+  records, such as STATE, in [format.md](format.md#kinds).
 - **Exit code**: 0 fine, 1 a problem was found and printed, 2 the command line makes no sense, 3 an
   error, 130 Ctrl-C, 141 the reader of a pipe has ended.
 - What changes a journal goes through the process that serves the directory, if there is one, and
