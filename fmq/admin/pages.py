@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import fmq
 from fmq.basics.message import Decision
+from fmq.errors import BadOption
+from fmq.findings.bound import bound_said
 from fmq.findings.text import plain, preview
 
 LETTERS_MAX = 100  # of each group
@@ -48,13 +50,17 @@ def _undecided(engine: fmq.AnyEngine) -> Iterator[ShownRow]:
     for each in engine.undecided():
         topics = ", ".join(each.topics)
         state = "parked" if each.parked else f"{each.answers} answers were unknown"
+        state = f"bound, {state}" if each.bound else state
         cells = each.tx_id, each.producer or "", each.prepared_at, each.messages, topics, state
         yield _row([each.tx_id, each.seal], *cells)
 
 
 def _decide(decision: Decision) -> Callable[[fmq.RemoteEngine, list[Any], str, str], None]:
     def carry_out(engine: fmq.RemoteEngine, keys: list[Any], reason: str, by: str) -> None:
+        bound = {each.tx_id: each for each in engine.undecided() if each.bound}
         for tx_id, seal in keys:
+            if tx_id in bound:
+                raise BadOption(bound_said(str(engine.path), bound[tx_id]))
             engine.decide(tx_id, decision, reason=reason, decided_by=by, seal=seal)
 
     return carry_out

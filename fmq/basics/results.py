@@ -31,6 +31,8 @@ class UndecidedTransaction:
     """How many answers about it were "unknown"."""
     parked: bool = False
     """No checker is asked until a person decides or `engine.feedback.resume` is called."""
+    bound: bool = False
+    """It is bound to its producer's database, which alone knows how it ended."""
 
 
 @dataclass(frozen=True, slots=True)

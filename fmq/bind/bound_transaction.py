@@ -26,7 +26,7 @@ from fmq.bind.bind_errors import (
 )
 from fmq.bind.checker import for_bound_only
 from fmq.bind.interface import Binding
-from fmq.errors import TransactionError, WrongState
+from fmq.errors import AlreadyDecided, TransactionError, WrongState
 from fmq.errors.notes import add_note
 from fmq.feedback.service import Feedback
 from fmq.store.journal.commit_queue import CommitQueue
@@ -179,7 +179,14 @@ class BoundTransaction(Transaction):
         try:
             self.commit_posted()
         except BaseException as error:
-            if not isinstance(error, TransactionError):
+            if isinstance(error, AlreadyDecided):
+                add_note(
+                    error,
+                    "the database has committed its rows, so the two disagree: somebody decided "
+                    f"transaction {self.tx_id!r} by hand meanwhile. `fmq reconcile` finds such "
+                    "transactions; send the messages again, or take the rows back.",
+                )
+            elif not isinstance(error, TransactionError):
                 add_note(
                     error,
                     f"the database has committed, and the messages of transaction "

@@ -18,6 +18,7 @@ from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output, Row
 from fmq.cli.place import reading
 from fmq.cli.tx import note_what_is_not_shown
+from fmq.findings.bound import ask_its_database
 from fmq.findings.story import questions, steps
 from fmq.findings.text import exact, plain
 from fmq.findings.visit import visit
@@ -48,16 +49,23 @@ def run(args: argparse.Namespace, output: Output) -> int:
     output.rows("step", STEPS, found, title=f"{plain(outcome.tx_id)}: {outcome.state}")
     if undecided is not None:
         decide = shlex.join(["fmq", "tx", "decide", args.dir, undecided.tx_id])
-        serve = shlex.join(["fmq", "serve", args.dir, "--resolve", f"{undecided.producer}=ADDRESS"])
+        ask = shlex.join(["fmq", "tx", "ask", args.dir, undecided.tx_id])
         rows: list[Row] = [
             {"run": f"{decide} {decision} --reason '...'", "why": why}
             for decision, why in (
-                ("commit", "publishes it: ask its producer's database first"),
-                ("rollback", "nobody ever sees it, and what it acks is delivered again"),
+                ("commit", "publishes it: be sure that its producer's own work is done"),
+                (
+                    "rollback",
+                    "nobody ever sees it: be sure that its producer's work can no more be done",
+                ),
             )
         ]
-        if undecided.producer and not is_served:
-            rows.insert(0, {"run": serve, "why": "if it is bound: lets its database decide"})
+        if undecided.bound:
+            why = "has its database decide, which alone knows: it is bound"
+            rows = [{"run": ask_its_database(args.dir, undecided), "why": why}]
+        elif is_served:
+            why = "has its checker asked now, which may decide it"
+            rows.insert(0, {"run": ask, "why": why})
         output.commands("next", rows)
     return FINE
 

@@ -5,7 +5,7 @@ files, or its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 
@@ -45,10 +45,13 @@ def reading(path: str) -> fmq.ReadOnlyEngine | fmq.RemoteEngine:
         return served(path) or fmq.open(path, read_only=True)
 
 
-def writing(path: str, *, create: bool | None = None) -> fmq.Engine | fmq.RemoteEngine:
+def writing(
+    path: str, *, create: bool | None = None, resolve: Mapping[str, str] | None = None
+) -> fmq.Engine | fmq.RemoteEngine:
     """Return an engine that writes: a client of the process that serves the directory, or else our
-    own engine. Raises NotAStore if no journal was begun there, unless it may `create` one: fmq.open
-    would make the directory of a mistyped name. None stands for a verb without `--create`.
+    own engine; it asks the databases of `resolve`. Raises NotAStore if no journal was begun there,
+    unless it may `create` one: fmq.open would make the directory of a mistyped name. None stands
+    for a verb without `--create`.
     """
     if not create:
         try:
@@ -59,8 +62,8 @@ def writing(path: str, *, create: bool | None = None) -> fmq.Engine | fmq.Remote
                 raise
             raise fmq.NotAStore(f"{error} Or add --create, which makes it.") from None
     with suppress(fmq.errors.NotServed):
-        return fmq.connect(path, start=False, retry_for=0.0)
-    return fmq.open(path, background=False)
+        return fmq.connect(path, start=False, retry_for=0.0, resolve=resolve)
+    return fmq.open(path, background=False, resolve=resolve)
 
 
 def groups_near(path: str, name: str) -> str:

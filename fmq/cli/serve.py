@@ -24,6 +24,7 @@ import fmq
 from fmq.basics.clock import SystemClock
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Output, note
+from fmq.cli.resolving import add_resolve, databases_in
 from fmq.cli.supervised import notify, passed_sockets
 from fmq.errors import BadOption
 from fmq.recovery.layout import SERVER_LOG
@@ -81,14 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, listens: bool) -> None:
     )
     parser.add_argument("--tls-cert", metavar="FILE", help="the server's certificate, in PEM")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
-    parser.add_argument(
-        "--resolve",
-        metavar="PRODUCER=URL",
-        action="append",
-        default=[],
-        type=_producer_and_url,
-        help="ask this database, such as sqlite:///shop.db, what became of the transactions that a "
-        "client of the producer has left undecided; for each producer once",
+    add_resolve(
+        parser, "what became of the transactions that a client of the producer has left undecided"
     )
     parser.add_argument(
         "--http",
@@ -381,24 +376,3 @@ def allow_many_files() -> None:
 def options_in(text: str | None) -> fmq.Options | None:
     """Return the options of an argument of --options."""
     return None if text is None else fmq.Options(**json.loads(text))
-
-
-def _producer_and_url(text: str) -> tuple[str, str]:
-    """Return both parts of an argument of --resolve: producer and URL."""
-    producer, found, url = text.partition("=")
-    if not (producer and found and url):
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: must be like checkout=sqlite:///shop.db, or checkout=postgresql://host/shop"
-        )
-    return producer, url
-
-
-def databases_in(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Return the database of each producer. Raises BadOption if a producer has two."""
-    databases = dict(pairs)
-    if len(databases) != len(pairs):
-        raise BadOption(
-            "--resolve: names a producer twice, and a producer binds one database. Nothing was "
-            "opened."
-        )
-    return databases

@@ -19,6 +19,7 @@ from fmq.cli import serve
 from fmq.cli.arguments import seconds
 from fmq.cli.codes import FINE
 from fmq.cli.output import Output, note
+from fmq.cli.resolving import databases_in
 from fmq.cli.supervised import notify
 from fmq.engines.standby import Standby
 from fmq.home.home_addresses import without_secrets
@@ -72,7 +73,7 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
 
 def _stand_by(chosen: argparse.Namespace, socket: Any) -> fmq.Engine | None:
     """Return the engine once this machine has taken over; None if it is told to end."""
-    options, resolve = serve.options_in(chosen.options), serve.databases_in(chosen.resolve)
+    options, resolve = serve.options_in(chosen.options), databases_in(chosen.resolve)
     how = {"after": chosen.after, "token_file": chosen.token_file, "tls_ca": chosen.tls_ca}
     where = public_address([socket.getsockname()])
     assert where is not None, "the socket has an address of TCP"

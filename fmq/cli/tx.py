@@ -18,9 +18,12 @@ from fmq.cli.messages import body_of, body_row, value_row
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.person import person
 from fmq.cli.place import reading, served, writing
+from fmq.cli.resolving import add_resolve, databases_in
 from fmq.codecs.body_fields import as_text
 from fmq.engines.read_only_engine import undecided_on_the_disk
+from fmq.errors import BadOption
 from fmq.findings.body_values import codec_of
+from fmq.findings.bound import bound_said
 from fmq.findings.prepared import prepared_messages
 from fmq.findings.text import counted, duration, exact, plain, preview, size, span
 from fmq.findings.visit import visit
@@ -43,9 +46,14 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     showing.add_argument("dir", metavar="DIR")
     showing.add_argument("tx_id", type=text, metavar="ID", help="the id of the transaction")
     showing.set_defaults(run=run_show)
-    asking = actions.add_parser("ask", parents=[common], help="have its checker asked now")
+    asking = actions.add_parser(
+        "ask", parents=[common], help="have its checker, or its producer's database, asked now"
+    )
     asking.add_argument("dir", metavar="DIR")
-    asking.add_argument("tx_id", type=text, metavar="ID", help="the id of the transaction")
+    asking.add_argument(
+        "tx_id", type=text, nargs="?", metavar="ID", help="the id; not needed with --resolve"
+    )
+    add_resolve(asking, "about all that its producer has left undecided, and do as it says")
     asking.add_argument(
         "--wait", type=seconds, default=5.0, metavar="SECONDS", help="for an answer; 5 by default"
     )
@@ -66,6 +74,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     deciding.add_argument(
         "--seal", type=text, help="decide only the transaction that has this seal"
+    )
+    deciding.add_argument(
+        "--force",
+        action="store_true",
+        help="also if it is bound to a database, which alone knows how it ended",
     )
     deciding.set_defaults(run=run_decide)
 
@@ -105,13 +118,20 @@ def run_show(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_ask(args: argparse.Namespace, output: Output) -> int:
+    if args.resolve:
+        return _ask_databases(args, output)
+    if args.tx_id is None:
+        raise BadOption(
+            "fmq tx ask: name a transaction, whose checker is asked, or databases by --resolve. "
+            "Nothing was asked."
+        )
     with visit(args.dir):
         engine = served(args.dir)
     if engine is None:
         note(
             f"no process serves {args.dir}, so there is no checker to ask. Open it in the program "
-            "that has the checker, or let `fmq serve DIR --resolve PRODUCER=sqlite:///shop.db` ask "
-            "its producer's database, or decide by `fmq tx decide`. Nothing was changed."
+            "that has the checker, or ask its producer's database by --resolve "
+            "PRODUCER=sqlite:///shop.db, or decide by `fmq tx decide`. Nothing was changed."
         )
         return ERROR
     with engine:
@@ -139,13 +159,46 @@ def run_ask(args: argparse.Namespace, output: Output) -> int:
     return FINE
 
 
-def _undecided_of(engine: fmq.RemoteEngine, tx_id: str) -> fmq.UndecidedTransaction | None:
+def _ask_databases(args: argparse.Namespace, output: Output) -> int:
+    """Ask the databases of --resolve, once, and show what became of what was undecided."""
+    databases = databases_in(args.resolve)
+    with writing(args.dir) as engine:
+        meant = [tx.tx_id for tx in engine.undecided() if tx.producer in databases]
+        if args.tx_id is not None and args.tx_id not in meant:
+            outcome = engine.outcome(args.tx_id)
+            show_outcome(output, outcome)
+            return FINE if outcome.state != "undecided" else _not_asked(outcome)
+    with writing(args.dir, resolve=databases) as engine:
+        engine.settle(timeout=args.wait)
+        rows = [outcome_row(engine.outcome(tx_id)) for tx_id in meant]
+        trouble = engine.stats().trouble
+    output.rows("asked", OUTCOMES, rows, empty="nothing of these producers is undecided")
+    left = sum(row["state"] == "undecided" for row in rows)
+    if left:
+        why = trouble or "they are not bound, so no database knows them: `fmq tx decide` does"
+        note(f"{counted(left, 'transaction')} still undecided, and not changed: {why}")
+    return PROBLEM if left else FINE
+
+
+def _not_asked(outcome: fmq.Outcome) -> int:
+    note(
+        f"{plain(outcome.tx_id)} is of {plain(outcome.producer or 'a producer without a name')}, "
+        "and --resolve names no database of that. Nothing was asked."
+    )
+    return ERROR
+
+
+def _undecided_of(engine: fmq.AnyEngine, tx_id: str) -> fmq.UndecidedTransaction | None:
     return next((tx for tx in engine.undecided() if tx.tx_id == tx_id), None)
 
 
 def run_decide(args: argparse.Namespace, output: Output) -> int:
     by = args.by or person()
     with writing(args.dir) as engine:
+        tx = None if args.force else _undecided_of(engine, args.tx_id)
+        if tx is not None and tx.bound:
+            note(bound_said(args.dir, tx))
+            return ERROR
         outcome = engine.decide(
             args.tx_id, args.decision, reason=args.reason, decided_by=by, seal=args.seal
         )
@@ -234,6 +287,11 @@ def _answered(row: Row) -> str:
     return ", ".join(filter(None, (said, "parked" if row["parked"] else "")))
 
 
+def _remarks(row: Row) -> str:
+    said = ("bound" if row["bound"] else "", "" if row["proven"] else "not proven durable")
+    return ", ".join(filter(None, said))
+
+
 def _body(row: Row) -> str:
     """Return the fields of a body whose topic has a codec, or else its bytes."""
     value = row.get("value")
@@ -251,8 +309,14 @@ UNDECIDED = (
     Column("bytes", "size", right=True, show=size),
     Column("topics", "topics", folds=True),
     Column("", "checker", of_row=_answered, optional=True),
-    Column("", "", of_row=lambda row: "" if row["proven"] else "not proven durable"),
+    Column("", "", of_row=_remarks),
     Column("position", "position", right=True, show=exact, optional=True),
+)
+OUTCOMES = (
+    Column("tx_id", "transaction", style="bold", copied=True),
+    Column("state", "state"),
+    Column("decided_by", "decided by"),
+    Column("messages", "messages", right=True),
 )
 ASKED = (Column("text", "answer", folds=True),)
 OUTCOME = (

@@ -16,6 +16,7 @@ from fmq.dash.dash_request import Query, number_of, time_of
 from fmq.dash.dash_site import DashSite
 from fmq.dash.markup import DashLink, Markup, link, tag
 from fmq.errors import BadOption
+from fmq.findings.bound import bound_said
 from fmq.findings.text import counted, duration, plain
 from fmq.findings.troubles import HELD_MAX
 
@@ -377,6 +378,8 @@ def _letters(site: DashSite, query: Query) -> tuple[str, list[int], str]:
 def decide(site: DashSite, query: Query) -> Act:
     """Commit or roll back an undecided transaction, in place of its producer."""
     tx = _undecided(site, query)
+    if tx.bound:
+        raise BadOption(bound_said(site.path, tx))
     is_commit = query.get("decision") == "commit"
     decision: Literal["commit", "rollback"] = "commit" if is_commit else "rollback"
 
@@ -394,7 +397,7 @@ def decide(site: DashSite, query: Query) -> Act:
     age = duration((site.now - tx.prepared_at).total_seconds())
     effect = (
         f"{plain(tx.producer or 'A producer without a name')} has prepared "
-        f"{counted(tx.messages, 'message')} {age} ago. This {does}. Only its producer's database "
+        f"{counted(tx.messages, 'message')} {age} ago. This {does}. Only its producer "
         "knows what is right: ask it first."
     )
     title = f"{'Commit' if is_commit else 'Roll back'} transaction {plain(tx.tx_id)}"

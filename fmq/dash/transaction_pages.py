@@ -46,10 +46,13 @@ def checker_said(tx: fmq.UndecidedTransaction) -> str:
     said = "no checker has answered"
     if tx.answers:
         said = f"its last answer was unknown, answer {tx.answers}"
-    return f"{said}; parked" if tx.parked else said
+    said = f"{said}; parked" if tx.parked else said
+    return f"bound to its database; {said}" if tx.bound else said
 
 
 def _acts(site: DashSite, tx: fmq.UndecidedTransaction) -> Markup | None:
+    if tx.bound:  # its database alone knows
+        return acts(act(site, "ask", "ask now", id=tx.tx_id))
     return acts(
         act(site, "ask", "ask now", id=tx.tx_id),
         act(site, "decide", "commit", id=tx.tx_id, decision="commit", seal=tx.seal),

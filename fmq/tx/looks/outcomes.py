@@ -202,6 +202,7 @@ def undecided_view(entry: Entry) -> UndecidedTransaction:
         tuple(dict.fromkeys(run.topic for run in entry.runs)),
         prepare.position,
         seal_text(prepare.seal),
+        bound=prepare.bound,
     )
 
 
