@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import fmq
 from fmq.basics.message import Decision
-from fmq.errors import BadOption
 from fmq.findings.bound import bound_said
 from fmq.findings.text import plain, preview
 
@@ -60,7 +59,7 @@ def _decide(decision: Decision) -> Callable[[fmq.RemoteEngine, list[Any], str, s
         bound = {each.tx_id: each for each in engine.undecided() if each.bound}
         for tx_id, seal in keys:
             if tx_id in bound:
-                raise BadOption(bound_said(str(engine.path), bound[tx_id]))
+                raise fmq.errors.BadOption(bound_said(str(engine.path), bound[tx_id]))
             engine.decide(tx_id, decision, reason=reason, decided_by=by, seal=seal)
 
     return carry_out

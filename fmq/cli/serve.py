@@ -24,7 +24,7 @@ import fmq
 from fmq.basics.clock import SystemClock
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Output, note
-from fmq.cli.resolving import add_resolve, databases_in
+from fmq.cli.resolve_option import add_resolve, databases_in
 from fmq.cli.supervised import notify, passed_sockets
 from fmq.errors import BadOption
 from fmq.recovery.layout import SERVER_LOG

@@ -19,7 +19,7 @@ from fmq.cli import serve
 from fmq.cli.arguments import seconds
 from fmq.cli.codes import FINE
 from fmq.cli.output import Output, note
-from fmq.cli.resolving import databases_in
+from fmq.cli.resolve_option import databases_in
 from fmq.cli.supervised import notify
 from fmq.engines.standby import Standby
 from fmq.home.home_addresses import without_secrets

@@ -18,7 +18,7 @@ from fmq.cli.messages import body_of, body_row, value_row
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.person import person
 from fmq.cli.place import reading, served, writing
-from fmq.cli.resolving import add_resolve, databases_in
+from fmq.cli.resolve_option import add_resolve, databases_in
 from fmq.codecs.body_fields import as_text
 from fmq.engines.read_only_engine import undecided_on_the_disk
 from fmq.errors import BadOption
