@@ -211,8 +211,8 @@ def left(engine: fmq.Engine, group: str) -> dict[str, list[int]]:
 def on_disk(undecided: fmq.UndecidedTransaction) -> dict[str, Any]:
     """Return what the directory says of the question. When it is due is only in memory."""
     said: dict[str, Any] = plain(undecided)
-    found = {name: said[name] for name in said if name not in ("answers", "parked", "bound")}
-    return found | ({"bound": True} if undecided.bound else {})  # as no early directory has any
+    later = ("bound",)  # is in the rows of the records; the first directories were written without
+    return {name: said[name] for name in said if name not in ("answers", "parked", *later)}
 
 
 def plain(what: Any) -> Any:
