@@ -43,6 +43,17 @@ def test_a_second_engine_in_this_process_is_locked_out(tmp_path: Path) -> None:
         pass
 
 
+def test_the_error_beside_a_process_that_a_client_has_started_says_what_ends_it(
+    tmp_path: Path,
+) -> None:
+    """It stays for a minute; with a timeout it gives way."""
+    fmq.connect(tmp_path / "d").close()
+    with pytest.raises(Locked, match="`fmq stop DIR` ends a process that only serves others"):
+        fmq.open(tmp_path / "d")
+    fmq.stop(tmp_path / "d")
+    fmq.open(tmp_path / "d").close()
+
+
 def test_an_engine_in_another_process_is_locked_out(tmp_path: Path) -> None:
     script = """
 import sys, fmq

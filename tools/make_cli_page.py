@@ -1,11 +1,13 @@
 """Write docs/cli.md: python3 tools/make_cli_page.py
 
-The page is made of the parser of the command, so it says what the command does.
+The page is made of the parser of the command, so it says what the command does, and of one example
+a verb in tools/cli_examples.txt.
 tests/cli/test_cli_page.py compares the page with what is made here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from fmq.cli.described import Argument, Verb, verbs_of
 from fmq.cli.main import make_parser
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+EXAMPLES = Path(__file__).parent / "cli_examples.txt"
 
 START = """\
 # The command
@@ -68,9 +71,18 @@ def _section(verb: Verb, before: Verb | None) -> str:
     told = _about(verb) if len(verb.words) == 1 else f"{verb.help[0].upper()}{verb.help[1:]}."
     if before is not None and verb.description and verb.description == before.description:
         told = f"{verb.help[0].upper()}{verb.help[1:]}: see `fmq {' '.join(before.words)}`."
+    example = example_of(verb.words)
+    usage += f"\n\nFor example `{example}`.\n" if example else "\n"
     lines = [_row(each) for each in verb.arguments if not _is_common(each)]
     table = "\n| argument | meaning |\n| --- | --- |\n" + "".join(lines) if lines else ""
-    return f"{head}\n{told}\n\n    {usage}\n{table}"
+    return f"{head}\n{told}\n\n    {usage}{table}"
+
+
+def example_of(words: Sequence[str]) -> str | None:
+    """Return a command line of this verb, from tools/cli_examples.txt."""
+    start = " ".join(("fmq", *words))
+    lines = EXAMPLES.read_text(encoding="utf-8").splitlines()
+    return next((line for line in lines if f"{line} ".startswith(f"{start} ")), None)
 
 
 def _about(verb: Verb) -> str:
