@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 
+from fmq import Engine
 from fmq.relay import RelayBatch, RelayPlace, RelayTakenOver
 from fmq.testing.relay import MessageShown
 
 NUMBERS = count()
+
+
+def send_event(engine: Engine) -> None:
+    """Send the message that `check_event` knows."""
+    engine.send("t", b"1", key="k", tag="order.paid")
+
+
+def check_event(said: Mapping[str, str], before: str, engine: Engine) -> None:
+    """Check that headers have the attributes of a CloudEvent, with `before` before their names."""
+    (sent,) = engine.read("t")
+    assert sent.time is not None
+    store = engine.feedback.store
+    found = {name: text for name, text in said.items() if name.startswith(before)}
+    wanted = {
+        "specversion": "1.0",
+        "id": f"{store}/t/0/0",
+        "source": f"urn:fmq:{store}",
+        "type": "order.paid",
+        "subject": "k",
+        "time": sent.time.isoformat().replace("+00:00", "Z"),
+    }
+    assert found == {before + name: text for name, text in wanted.items()}
 
 
 class Table:

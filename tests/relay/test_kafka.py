@@ -34,6 +34,7 @@ from tests.relay.planted import (
     check_planted,
     check_sharing_a_place,
 )
+from tests.relay.systems import check_event, send_event
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -173,6 +174,17 @@ def relayed(engine: Engine, target: KafkaTarget, **more: Any) -> Relay:
     with closing(relay):
         relay.run(once=True)
     return relay
+
+
+def test_a_cloud_event_is_read_back_from_kafka(
+    system: Callable[[], Any], engine: Engine, broker: Any
+) -> None:
+    made = system()
+    send_event(engine)
+    target = KafkaTarget(broker.servers, made.name, prefix=made.prefix, cloudevents=True)
+    relayed(engine, target)
+    (record,) = made.messages("t")
+    check_event(headers_of(record), "ce_", engine)
 
 
 def test_a_record_has_all_that_a_message_has(system: Callable[[], Any], engine: Engine) -> None:

@@ -32,6 +32,7 @@ from tests.relay.planted import (
     check_planted,
     check_sharing_a_place,
 )
+from tests.relay.systems import check_event, send_event
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -132,6 +133,16 @@ def relayed(engine: Engine, target: NatsTarget, **more: Any) -> Relay:
     with closing(relay):
         relay.run(once=True)
     return relay
+
+
+def test_a_cloud_event_is_read_back_from_nats(
+    system: Callable[[], Any], engine: Engine, server: Any
+) -> None:
+    made = system()
+    send_event(engine)
+    relayed(engine, NatsTarget(server.address, made.name, prefix=made.prefix, cloudevents=True))
+    (message,) = made.messages()
+    check_event(message.headers, "ce-", engine)
 
 
 def test_a_message_of_a_stream_has_all_that_it_has_here(

@@ -30,6 +30,7 @@ from tests.relay.planted import (
     check_planted,
     check_sharing_a_place,
 )
+from tests.relay.systems import check_event, send_event
 
 __all__ = ["address"]
 
@@ -92,6 +93,17 @@ def relayed(engine: Engine, address: str, **more: Any) -> Relay:
     with closing(relay):
         relay.run(once=True)
     return relay
+
+
+def test_a_cloud_event_is_read_back_from_pgmq(
+    system: Callable[[], Any], engine: Engine, address: str
+) -> None:
+    system()
+    send_event(engine)
+    with closing(PgmqTarget(address, "n", cloudevents=True)) as target:
+        Relay(engine, target, topics="t", name="n").run(once=True)
+    ((said,),) = told(address, "SELECT headers FROM pgmq.q_t")
+    check_event(said, "ce_", engine)
 
 
 def test_its_own_client_reads_what_a_message_has(

@@ -35,6 +35,7 @@ from tests.relay.planted import (
     check_planted,
     check_sharing_a_place,
 )
+from tests.relay.systems import check_event, send_event
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -309,6 +310,23 @@ async def _taken(server: Any, queues: tuple[str, ...]) -> list[Any]:
             while (message := await queue.get(no_ack=True, fail=False)) is not None:
                 found.append(message)
         return found
+
+
+def test_a_cloud_event_is_read_back_from_a_stream_and_a_queue(
+    system: Callable[[], Any], engine: Engine, server: Any
+) -> None:
+    made = system()
+    send_event(engine)
+    relayed(engine, RabbitStreamTarget(server.address, made.name, cloudevents=True))
+    ((_, said, _),) = made.messages()
+    check_event(said, "cloudEvents_", engine)
+    create_queues(server.queues, ["t"], made.name)
+    prefix = {"prefix": made.name, "cloudevents": True}
+    target = RabbitQueuesTarget(engine, server.queues, made.name, **prefix)
+    Relay(engine, target, topics="t", name="of-queues").run(once=True)
+    target.close()
+    (message,) = taken(server, f"{made.name}t")
+    check_event(message.headers, "cloudEvents:", engine)
 
 
 @pytest.mark.parametrize("case", [*CASES])

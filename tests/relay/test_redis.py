@@ -30,6 +30,7 @@ from tests.relay.planted import (
     check_planted,
     check_sharing_a_place,
 )
+from tests.relay.systems import check_event, send_event
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -104,6 +105,16 @@ def relayed(engine: Engine, target: RedisTarget, **more: Any) -> Relay:
     with closing(relay):
         relay.run(once=True)
     return relay
+
+
+def test_a_cloud_event_is_read_back_from_redis(
+    system: Callable[[], Any], engine: Engine, server: Any, client: Any
+) -> None:
+    made = system()
+    send_event(engine)
+    relayed(engine, RedisTarget(server.address, "n", prefix=made.prefix, cloudevents=True))
+    ((_, fields),) = client.xrange(made.prefix + "t.0")
+    check_event({name.decode(): text.decode() for name, text in fields.items()}, "ce-", engine)
 
 
 def test_the_example_of_the_page_reads_what_a_relay_has_written(
