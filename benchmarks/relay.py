@@ -22,13 +22,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import fmq
-from fmq.relay import Relay, RelayBatch
+from fmq.relay import Relay, RelayBatch, RelayPlace
 from fmq.relay.kafka_target import KafkaTarget, create_topics
 from tools import kafka
 
@@ -202,6 +203,45 @@ def latency_bare(servers: str) -> list[float]:
     return latencies(servers, f"{name}-l", send)
 
 
+# --- where the processor time goes ----------------------------------------------------------------
+
+
+def parts(folder: Path, count: int, size: int, batch: int) -> None:
+    """Print what the thread of the relay does for a message, without a broker: medians of batches,
+    in turn, in microseconds of processor time.
+    """
+    fill(folder / "parts", count, size)
+    # Nobody is there: the client takes what is produced, and has it dropped.
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "linger.ms": 100_000, "log_level": 0}
+    target, producer = KafkaTarget("nowhere"), Producer(nowhere)
+    spent: dict[str, list[float]] = {}
+
+    def timed(what: str, call: Callable[[], Any]) -> Any:
+        began = time.thread_time()
+        result = call()
+        spent.setdefault(what, []).append(time.thread_time() - began)
+        return result
+
+    def bare_ones(messages: list[fmq.Message]) -> None:
+        for message in messages:
+            producer.produce("bare", message.body, partition=0)
+
+    position = 0
+    with fmq.open(folder / "parts") as engine:
+        tail = partial(engine.tail, topics=TOPICS, limit=batch)
+        while (found := timed("read", partial(tail, position))).messages:
+            position = found.position
+            place = RelayPlace("0" * 32, position, "a", 0, 0, 0)
+            made = RelayBatch(found.messages, place)
+            timed("headers", lambda: [*target._envelope.runs(made, bare=True)])  # noqa: B023
+            timed("headers and produce", partial(target._produce, producer, made))
+            producer.purge()
+            timed("produce, bare client", partial(bare_ones, found.messages))
+            producer.purge()
+    for what, times in spent.items():
+        print(f"{what}: {1e6 * statistics.median(times) / batch:.2f} us a message")
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -234,8 +274,16 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60_000, help="messages of each round")
     parser.add_argument("--sizes", default="100,1000", help="of bodies, in bytes")
     parser.add_argument("--batches", default="100,1000", help="messages of a transaction in Kafka")
+    parser.add_argument(
+        "--parts", action="store_true", help="where the thread of the relay spends its time"
+    )
     parser.add_argument("--directory", type=Path, default=Path(), help="on which disk")
     asked = parser.parse_args()
+    if asked.parts:
+        with tempfile.TemporaryDirectory(dir=asked.directory) as made:
+            size, batch = (int(each.split(",")[-1]) for each in (asked.sizes, asked.batches))
+            parts(Path(made), asked.count, size, batch)
+        return
     if missing := kafka.fetch():
         raise SystemExit(missing)
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors before", flush=True)
