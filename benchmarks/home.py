@@ -22,11 +22,17 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import fmq
 import fmq.aio
 from benchmarks.peers.programs import Folder
+from fmq.basics.clock import SystemClock
 from fmq.home.home_addresses import objects_at
+from fmq.home.home_disk import HomeDisk
+from fmq.home.home_log import HomeLog
+from fmq.home.objects import Objects
+from fmq.posix import RealDisk
 from tools.home_servers import KINDS
 
 BODY = b"h" * 100
@@ -82,29 +88,67 @@ def rate_of_coroutines(engine: fmq.Engine, seconds: float) -> float:
     return asyncio.run(send_all())
 
 
-def rates_of(path: Path, home: str | None, bare: str | None, seconds: float) -> dict[str, float]:
+class Wire:
+    """Implements Objects: those of a storage behind a longer wire."""
+
+    def __init__(self, objects: Objects, seconds: float) -> None:
+        self.address, self.object_bytes_max = objects.address, objects.object_bytes_max
+        self.close = objects.close
+        self._objects, self._seconds = objects, seconds
+        self.creates = 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*what: Any) -> Any:
+            self.creates += name == "create"
+            if self._seconds:
+                time.sleep(self._seconds)
+            return getattr(self._objects, name)(*what)
+
+        return call
+
+
+def opened(path: Path, home: str | None, wire: float) -> tuple[fmq.Engine, Wire | None]:
+    """Open an engine, with a wire that is longer by so many seconds."""
+    if home is None:
+        return fmq.open(path), None
+    objects, disk = Wire(objects_at(home), wire), RealDisk()
+    said = {"host": "here", "pid": os.getpid()}
+    log = HomeLog(objects, disk.random, SystemClock(), said, retry_seconds=30)
+    return fmq.open(path, disk=HomeDisk(disk, log)), objects
+
+
+def rates_of(
+    path: Path, home: str | None, bare: str | None, seconds: float, wire: float = 0.0
+) -> dict[str, float]:
     """Return the rates of an engine at `path`, by the names of their rows. With `bare` also of the
     bare storage there, in turn with the lone send.
     """
-    objects, number = None if bare is None else objects_at(bare), iter(range(1 << 40))
+    objects, number = None, iter(range(1 << 40))
+    if bare is not None:
+        objects = Wire(objects_at(bare), wire)
 
     def create() -> None:
         assert objects is not None, "it was asked for"
         objects.create(f"slots/{next(number):020d}", bytes(280))
 
     alone, creates = list[float](), list[float]()
-    with fmq.open(path, home=home) as engine:
+    engine, slots = opened(path, home, wire)
+    with engine:
         for _ in range(TURNS):
             alone += times_of(lambda: engine.send("t", BODY), seconds / TURNS)
             if objects is not None:
                 creates += times_of(create, seconds / TURNS)
+        before = 0 if slots is None else slots.creates
         many = rate_of(lambda: engine.send("t", BODY), seconds, threads=THREADS)
+        entries = 0 if slots is None else slots.creates - before
     found = {"lone send": 1 / statistics.median(alone), f"{THREADS} threads": many}
-    with fmq.open(path, home=home) as engine:
+    engine, _ = opened(path, home, wire)
+    with engine:
         found[f"{COROUTINES} coroutines"] = rate_of_coroutines(engine, seconds)
     if objects is not None:
         objects.close()
         found["create"] = 1 / statistics.median(creates)
+        found["sends an entry"] = many * seconds / entries
     return found
 
 
@@ -122,6 +166,7 @@ def main() -> None:
     where.add_argument("--server", choices=KINDS, help="a server that is started for it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--wire", type=float, default=0.0, help="so many ms more for each request")
     asked = parser.parse_args()
     logging.getLogger("fmq.home").setLevel(logging.ERROR)  # each take-over here is meant
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors before")
@@ -139,10 +184,12 @@ def main() -> None:
             name = f"{name}-{secrets.token_hex(4)}"
             return server.home(name) if asked.server else f"{at}-{name}"
 
-        measure(place, home_of, asked.rounds, asked.seconds)
+        measure(place, home_of, asked.rounds, asked.seconds, asked.wire / 1000)
 
 
-def measure(place: Path, home_of: Callable[[str], str], rounds: int, seconds: float) -> None:
+def measure(
+    place: Path, home_of: Callable[[str], str], rounds: int, seconds: float, wire: float
+) -> None:
     """Measure so many rounds, and print the medians."""
     ratios: dict[str, list[float]] = {}
     rates: dict[str, list[tuple[float, float]]] = {}
@@ -150,8 +197,11 @@ def measure(place: Path, home_of: Callable[[str], str], rounds: int, seconds: fl
     for number in range(rounds):
         home = home_of("shop")
         without = rates_of(place / f"without-{number}", None, None, seconds)
-        with_home = rates_of(place / f"with-{number}", home, home_of("bare"), seconds)
+        with_home = rates_of(place / f"with-{number}", home, home_of("bare"), seconds, wire)
         bare = with_home.pop("create")
+        ratios.setdefault(f"{THREADS} threads, sends an entry", []).append(
+            with_home.pop("sends an entry")
+        )
         creates.append(bare)
         cold.append(take_over_seconds(place / f"next-{number}", home))
         warm.append(take_over_seconds(place / f"next-{number}", home))

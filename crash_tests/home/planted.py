@@ -5,6 +5,7 @@ from __future__ import annotations
 from crash_tests.mutant import Mutant
 
 STORIES = "--tier home --rounds 60"
+TWO = "tests/home/test_two_on_their_way.py"
 
 OF_A_HOME = (
     Mutant(
@@ -24,10 +25,10 @@ OF_A_HOME = (
     ),
     Mutant(
         "the look at the floor comes before reading",
-        "            entries = self._asked(partial(self._objects.read_run, keys))\n"
-        "            floor = self._floor()\n",
-        "            floor = self._floor()\n"
-        "            entries = self._asked(partial(self._objects.read_run, keys))\n",
+        "            entries = self._calls.asked(partial(self._objects.read_run, keys))\n"
+        "            floor = self._calls.floor()\n",
+        "            floor = self._calls.floor()\n"
+        "            entries = self._calls.asked(partial(self._objects.read_run, keys))\n",
         tests="tests/home/test_rivals.py",
     ),
     Mutant(
@@ -44,27 +45,26 @@ OF_A_HOME = (
     ),
     Mutant(
         "the cache is written before the home",
-        "        self._directory.write_segment(base_of(self.name), offset, data)\n"
-        "        self._inner.write(offset, (data,), sync=False)\n",
-        "        self._inner.write(offset, (data,), sync=False)\n"
-        "        self._directory.write_segment(base_of(self.name), offset, data)\n",
+        "        return self._directory.begin_write(base_of(self.name), offset, data, then)\n",
+        "        then()\n"
+        "        return self._directory.begin_write(base_of(self.name), offset, data, then)\n",
         STORIES,
     ),
     Mutant(
         "a floor names pieces that come later",
-        "                self._put(piece.key(base), data)\n",
+        "                calls.put(piece.key(base), data)\n",
         "                late.append((piece.key(base), data))\n",
         STORIES,
         more=(
             (
-                "        most = self._objects.object_bytes_max\n        for base",
-                "        late, most = [], self._objects.object_bytes_max\n        for base",
+                "        most = calls.objects.object_bytes_max\n",
+                "        late, most = [], calls.objects.object_bytes_max\n",
             ),
             (
-                "        self._put(key, encode_floor(floor))\n",
+                "        calls.put(key, encode_floor(floor))\n",
                 (
-                    "        self._put(key, encode_floor(floor))\n"
-                    "        [self._put(*each) for each in late]\n"
+                    "        calls.put(key, encode_floor(floor))\n"
+                    "        [calls.put(*each) for each in late]\n"
                 ),
             ),
         ),
@@ -99,5 +99,41 @@ OF_A_HOME = (
         "            if is_segment(name) and base_of(name) not in history.segments:\n",
         "            if False:\n",
         STORIES,
+    ),
+    Mutant(
+        "the slot after an OWN stays free",
+        "        history.apply(self._calls.fill(n + 1, beat) or beat)\n",
+        "",
+        tests=TWO,
+    ),
+    Mutant(
+        "an entry counts before the one that was begun earlier",
+        "                self._wait_for(n)\n",
+        "                pass\n",
+        tests=TWO,
+    ),
+    Mutant(
+        "three entries are on their way",
+        "self._wait_for(n + 1 - ON_THEIR_WAY)",
+        "self._wait_for(n - ON_THEIR_WAY)",
+        tests=TWO,
+    ),
+    Mutant(
+        "entries of an older term count",
+        "        return entry.term == self.term\n",
+        "        return True\n",
+        tests=TWO,
+    ),
+    Mutant(
+        "what is behind a write on its way is shown with it",
+        "                while taken in self._away:  # the write before it is durable, too\n",
+        "                while self._away:\n",
+        tests=TWO,
+    ),
+    Mutant(
+        "a call in the thread of a write on its way waits for ever",
+        "        if self._away and any(write.thread == me for write in [*self._away]):\n",
+        "        if False:\n",
+        tests=TWO,
     ),
 )

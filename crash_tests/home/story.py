@@ -14,20 +14,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from random import Random
+from threading import Event, Thread
+from time import sleep
 from typing import NamedTuple
 
 import fmq
 from crash_tests.engines import PATH, let_go
 from crash_tests.oracle import Violation
 from fmq.errors import EngineFailed, TakenOver
+from fmq.home.home_calls import slot_key
 from fmq.home.home_disk import HomeDisk
 from fmq.home.home_log import HomeLog
+from fmq.home.home_owner import HomeOwner
+from fmq.machine.disk import home_of
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.fake_home import FakeObjects
 
 KINDS = (
     *("send", "send", "send", "commit", "prepare", "decide", "fill", "checkpoint", "checkpoint"),
-    *("reopen", "rival", "rival", "overtaken", "overtaken", "lose", "wait"),
+    *("reopen", "rival", "rival", "overtaken", "overtaken", "lose", "wait", "both", "both"),
 )
 STEPS = 16
 RETAIN_SECONDS = 100
@@ -61,6 +66,7 @@ class Story:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.clock = FakeClock()
+        self.home_clock = FakeClock()  # passes while a thread waits for an answer of the home
         self.options = fmq.Options(
             segment_bytes=4096,
             checkpoint_bytes=3000,
@@ -102,7 +108,7 @@ class Story:
         return objects
 
     def _watched(self) -> FakeObjects:
-        objects = self._objects()
+        self.objects = objects = self._objects()
 
         def before(what: str) -> None:
             if self.rival_at:
@@ -116,12 +122,14 @@ class Story:
         return objects
 
     def _opened(self, disk: CrashDisk, objects: FakeObjects) -> fmq.Engine:
-        self.machines += 1
-        number, drawn = self.machines, Random(self.machines)
-        said = {"host": f"machine {number}", "pid": number}
-        log = HomeLog(objects, drawn.randbytes, self.clock, said, retry_seconds=30, floor_slots=1)
-        home = HomeDisk(disk, log)
-        return fmq.open(PATH, self.options, disk=home, clock=self.clock, background=False)
+        while True:
+            self.machines += 1
+            number, drawn = self.machines, Random(self.machines)
+            what = drawn.randbytes, self.home_clock, {"host": f"machine {number}", "pid": number}
+            log = HomeLog(objects, *what, retry_seconds=30, floor_slots=1)
+            home = HomeDisk(disk, log)
+            with suppress(TakenOver):  # another one has taken over at the same moment
+                return fmq.open(PATH, self.options, disk=home, clock=self.clock, background=False)
 
     def _another_takes_over(self) -> None:
         """Let another machine take over, work and end, at this very call of a machine."""
@@ -173,9 +181,10 @@ class Story:
             self.engine.close()
         self.engine = self._opened(disk, self._watched())
 
-    def _body(self) -> bytes:
+    def _body(self, *, small: bool = False) -> bytes:
         self.numbers += 1
-        return b"%d " % self.numbers + self.random.randbytes(self.random.choice((9, 300, 900)))
+        size = 9 if small else self.random.choice((9, 300, 900))
+        return b"%d " % self.numbers + self.random.randbytes(size)
 
     def _promised(self, bodies: tuple[bytes, ...], call: Callable[[], object]) -> None:
         """Make a call that publishes `bodies`, and note what became of it."""
@@ -194,9 +203,55 @@ class Story:
         self.moment += 1
         self.answered.update(dict.fromkeys(bodies, self.moment))
 
-    def _send(self, engine: fmq.Engine) -> None:
-        body = self._body()
+    def _send(self, engine: fmq.Engine, *, small: bool = False) -> None:
+        body = self._body(small=small)
         self._promised((body,), lambda: engine.send("t", body))
+
+    def _both(self, engine: fmq.Engine) -> None:
+        """Send two at once: the entry of the second is in the home while that of the first is on
+        its way. Then another machine may take over, which puts its own in the place of the first.
+        """
+        if not engine._door.parts.journal.fits(1000):
+            return  # a roll waits for what is on its way
+        objects, failed, landed = self.objects, list[BaseException](), Event()
+        owner = home_of_engine(engine)
+        keys = [f"create {slot_key(owner.history.next + each)}" for each in (0, 1)]
+        before, after = objects.before, objects.after
+        is_overtaken = self.random.random() < 0.3
+
+        def send() -> None:
+            try:
+                self._send(engine, small=True)
+            except BaseException as error:
+                failed.append(error)
+                landed.set()
+
+        other = Thread(target=send)
+
+        def first_begins(what: str) -> None:
+            before(what)
+            if what == keys[0] and other.ident is None:
+                other.start()
+                self._until(landed.is_set)
+                if is_overtaken:
+                    self._another_takes_over()
+
+        objects.before = first_begins
+        objects.after = lambda what: landed.set() if what == keys[1] else None
+        try:
+            self._send(engine, small=True)
+        finally:
+            objects.before, objects.after = before, after
+            if other.ident is not None:
+                self._until(lambda: not other.is_alive())
+        if failed:
+            raise failed[0]
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        """Let time pass for another thread, which waits for a home without an answer."""
+        while not done():
+            sleep(0.0005)
+            self.home_clock.advance(0.01)
 
     def _commit(self, engine: fmq.Engine) -> None:
         bodies = self._body(), self._body()
@@ -333,6 +388,12 @@ class Story:
             raise Violation("I4", f"{when}: {min(lost_ids)} was prepared, and is not undecided")
         if strange_ids := undecided - self.undecided - self.unsure:
             raise Violation("I5", f"{when}: {min(strange_ids)} was decided, and is undecided")
+
+
+def home_of_engine(engine: fmq.Engine) -> HomeOwner:
+    home = home_of(engine._door._directory)
+    assert isinstance(home, HomeOwner)
+    return home
 
 
 def seen_in(engine: fmq.Engine) -> Seen:

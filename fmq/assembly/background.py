@@ -19,7 +19,7 @@ class Background:
 
     def __init__(self, parts: Parts, clock: Clock, options: Options) -> None:
         """Tell `parts` which threads to wake. Nothing runs before `start`."""
-        self.committer = Committer(parts.commit_queue, clock)
+        self.committer = Committer(parts.commit_queue, clock, is_far=parts.journal.is_far)
         self._chores = ChoreThread(parts.chores, clock, options)
         self._timers = TimerThread((parts.delays, parts.schedules), parts.commit_queue, clock)
         parts.chores.timer_thread, parts.on_sooner = self._timers, self._on_sooner

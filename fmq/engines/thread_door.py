@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from threading import get_ident
 from typing import Any, TypeVar
 
 from fmq.allocation import Strategy
@@ -383,8 +384,7 @@ class ThreadDoor(ProducingDoor):
         try:
             write()
         except (EngineFailed, OSError) as error:
-            with self._lock:
-                self._queue.fail(error)
+            self._queue.fail_behind(get_ident(), error)
             raise self._queue.failed_error() from error
 
     def stats(self) -> Stats:

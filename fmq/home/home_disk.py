@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from errno import EINVAL
+from functools import partial
 
 from fmq.errors import EraseRefused, HomeRefused, Locked
 from fmq.home.home_cache import HomeCache, check_is_cache
 from fmq.home.home_log import HomeLog
+from fmq.home.home_owner import HomeOwner
+from fmq.home.home_sweeper import HomeSweeper
 from fmq.machine.disk import Buffer, Directory, Disk, File, Page
 from fmq.recovery.checkpoint import SLOTS
 from fmq.recovery.erasure_file import ERASING, ERASING_NEW
@@ -62,6 +65,8 @@ class HomeDirectory:
         self._log = log
         self._at = at
         self._cache: HomeCache | None = None
+        self._owner: HomeOwner | None = None
+        self._sweeper: HomeSweeper | None = None
         # The files that are open for writing. A file that is renamed while it is open is the spare
         # that becomes a segment.
         self._open: dict[str, HomeFile] = {}
@@ -71,9 +76,10 @@ class HomeDirectory:
         return self._inner.path
 
     @property
-    def home(self) -> HomeLog:
+    def home(self) -> HomeOwner:
         """What owns the home; see `home_of`."""
-        return self._log
+        assert self._owner is not None, "an engine locks its directory first"
+        return self._owner
 
     def names(self) -> list[str]:
         """Return the names, none before the home is taken over: the cache may be in any state."""
@@ -87,7 +93,7 @@ class HomeDirectory:
         cache: HomeCache | None = None
         try:
             cache = HomeCache(self._inner, self._log.address)
-            self._log.take_over(cache, self._at)
+            self._owner = owner = self._log.take_over(cache, self._at)
         except BaseException as error:
             if cache is not None:
                 cache.close()
@@ -99,6 +105,7 @@ class HomeDirectory:
                 ) from error
             raise
         self._cache = cache
+        self._sweeper = HomeSweeper(owner, self._log.floor_slots, self._log.floor_bytes)
 
         def leave() -> None:
             self._log.close()
@@ -136,9 +143,9 @@ class HomeDirectory:
         assert cache is not None, "an engine locks its directory first"
         if is_segment(new):
             base = base_of(new)
-            known = self._log.end_of(base)
+            known = self.home.end_of(base)
             if known is None:
-                self._log.append(base, 0, cache.header_of(old))
+                self.home.append(base, 0, cache.header_of(old))
             elif cache.differs(old, base, known):
                 raise changes_the_home(new)
         file = self._open.pop(old, None)
@@ -147,29 +154,32 @@ class HomeDirectory:
         self._inner.rename(old, new)
 
     def remove(self, name: str) -> None:
-        if is_segment(name) and self._log.end_of(base_of(name)) is not None:
-            self._log.drop(base_of(name))
+        if is_segment(name) and self.home.end_of(base_of(name)) is not None:
+            self.home.drop(base_of(name))
         self._inner.remove(name)
 
-    def write_segment(self, base: int, offset: int, data: bytes) -> None:
-        """Append to the home what it does not have of `data`.
+    def begin_write(
+        self, base: int, offset: int, data: bytes, then: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Begin to append to the home what it does not have of `data`, as `HomeOwner.begin` says.
 
         The start of it may be there: attempts are written ahead, and again with the next append.
         """
         cache = self._cache
         assert cache is not None, "an engine locks its directory first"
-        end = self._log.end_of(base)
+        end = self.home.end_of(base)
         if end is None or offset > end or (offset < end and offset + len(data) < end):
             raise changes_the_home(f"the segment at {base}")
         if offset < end and cache.read(base, offset, end) != data[: end - offset]:
             raise changes_the_home(f"the segment at {base}")
-        if offset + len(data) > end:
-            self._log.append(base, end, data[end - offset :])
+        if offset + len(data) == end:
+            return then
+        return self.home.begin(base, end, data[end - offset :], then)
 
     def wrote(self, name: str) -> None:
         """A file that is no segment was written."""
-        if name in SLOTS and self._cache is not None:
-            self._log.raise_floor(self._cache)
+        if name in SLOTS and self._cache is not None and self._sweeper is not None:
+            self._sweeper.raise_floor(self._cache)
 
     def free_bytes(self) -> int:
         return self._inner.free_bytes()
@@ -202,16 +212,21 @@ class HomeFile:
         self.name = name
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
-        """Write to the home first, if the file is a segment. Then the local file needs no sync: it
-        is made equal to the home before it is used again.
-        """
-        if not is_segment(self.name):
+        """Write to the home first, if the file is a segment."""
+        if is_segment(self.name):
+            self.begin(offset, buffers)()
+        else:
             self._inner.write(offset, buffers, sync=sync)
             self._directory.wrote(self.name)
-            return
+
+    def begin(self, offset: int, buffers: Sequence[Buffer]) -> Callable[[], None]:
+        """Begin a write of a segment, as FarFile says. When the home has the bytes, they are
+        written to the local file, which needs no sync: it is made equal to the home before it is
+        used again.
+        """
         data = b"".join(buffers)
-        self._directory.write_segment(base_of(self.name), offset, data)
-        self._inner.write(offset, (data,), sync=False)
+        then = partial(self._inner.write, offset, (data,), sync=False)
+        return self._directory.begin_write(base_of(self.name), offset, data, then)
 
     def read(self, offset: int, size: int) -> bytes:
         return self._inner.read(offset, size)

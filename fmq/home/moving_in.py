@@ -36,14 +36,14 @@ class MovingIn:
         """
         log.follow(None)
         self._check_beginning(log, log.history)
-        log.claim(moving=where)
+        owner = log.claim(moving=where)
         put = 0
         for base, end in sorted(self._ends.items()):
-            start = log.end_of(base) or 0
+            start = owner.end_of(base) or 0
             for at in range(start, end, BLOCK_BYTES):
-                log.append(base, at, self._bytes(base, at, min(at + BLOCK_BYTES, end)))
+                owner.append(base, at, self._bytes(base, at, min(at + BLOCK_BYTES, end)))
             put += end - start
-        log.beat(moving=None)
+        owner.beat(moving=None)
         return put
 
     def verify(self, log: HomeLog) -> HomeHistory:

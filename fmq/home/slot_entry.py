@@ -92,6 +92,11 @@ def encode_entry(
     return MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
 
 
+def chain_in(entry: bytes) -> bytes:
+    """Return the chain that an entry has."""
+    return entry[CHAIN_AT:HEAD_BYTES]
+
+
 def chain_of(before: bytes, proof: bytes) -> bytes:
     """Return the chain of the entry whose bytes, but crc and chain, are `proof`."""
     return blake2b(before + proof, digest_size=CHAIN_BYTES).digest()

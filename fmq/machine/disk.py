@@ -52,6 +52,25 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class FarFile(File, Protocol):
+    """A file whose writes take so long that several should be on their way."""
+
+    def begin(self, offset: int, buffers: Sequence[Buffer]) -> Callable[[], None]:
+        """Fix the place of a synced write behind all that were begun before.
+
+        The function that is returned carries it out, once, in any thread. When it returns, all of
+        them are durable. It raises what `write` raises, and then nothing that was begun later
+        counts.
+        """
+
+
+def begin_of(file: File) -> Callable[[int, Sequence[Buffer]], Callable[[], None]] | None:
+    """Return `begin` of a FarFile; None for any other file."""
+    found: Callable[[int, Sequence[Buffer]], Callable[[], None]] | None
+    found = getattr(file, "begin", None)
+    return found
+
+
 class Page(Protocol):
     """PAGE_BYTES of memory under a name, shared by the processes of one machine.
 

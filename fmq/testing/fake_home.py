@@ -13,7 +13,7 @@ class FakeObjects:
     """Implements Objects. Copies of the same objects are other machines' ways to one home.
 
     `before` is called ahead of each call, with a line that says what it is: there a test lets
-    another machine run, or ends this one.
+    another machine run, or ends this one. `after` is called when it was carried out.
     """
 
     def __init__(
@@ -24,6 +24,7 @@ class FakeObjects:
         self.object_bytes_max = object_bytes_max
         self.objects: dict[str, bytes] = {} if objects is None else objects
         self.before: Callable[[str], None] = lambda what: None
+        self.after: Callable[[str], None] = lambda what: None
         self.lost_answers: set[int] = set()
         """The numbers of the calls whose answer is lost after they were carried out."""
         self.lost_calls: set[int] = set()
@@ -43,6 +44,7 @@ class FakeObjects:
             raise NoAnswer(f"call {number} did not arrive: {what}")
 
         def end() -> None:
+            self.after(what)
             if number in self.lost_answers:
                 raise NoAnswer(f"the answer of call {number} was lost: {what}")
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
+from threading import Event, Thread
+from time import monotonic, sleep
 
 import fmq
 from fmq.errors import EngineFailed, TakenOver
+from fmq.home.home_calls import slot_key
 from fmq.home.home_disk import HomeDisk
 from fmq.home.home_log import HomeLog
+from fmq.home.home_owner import HomeOwner
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.fake_home import FakeObjects
 
@@ -26,6 +30,7 @@ class Machine:
         self.disk = CrashDisk()
         self.number = number
         self.opened = 0
+        self.home_clock = FakeClock()
         self.acked: list[bytes] = []
         self.refused: list[bytes] = []
 
@@ -33,15 +38,24 @@ class Machine:
         self.opened += 1
         said = {"host": f"machine {self.number}", "pid": 7}
         random = Random(self.number * 1000 + self.opened).randbytes
-        return HomeLog(
-            self.objects, random, FakeClock(), said, retry_seconds=5, floor_slots=self.floor_slots
-        )
+        what = self.objects, random, self.home_clock, said
+        return HomeLog(*what, retry_seconds=5, floor_slots=self.floor_slots)
 
     def open(self) -> fmq.Engine:
-        self.home_log = self.log()
-        disk = HomeDisk(self.disk, self.home_log)
-        self.engine = fmq.open("data", self.options, disk=disk, clock=FakeClock(), background=False)
-        return self.engine
+        """Open the home, again and again while others take over at the same moment."""
+        while True:
+            self.home_log = self.log()
+            disk, clock = HomeDisk(self.disk, self.home_log), FakeClock()
+            with suppress(TakenOver):
+                self.engine = fmq.open(
+                    "data", self.options, disk=disk, clock=clock, background=False
+                )
+                return self.engine
+
+    @property
+    def owner(self) -> HomeOwner:
+        assert self.home_log.owner is not None
+        return self.home_log.owner
 
     def close(self) -> None:
         if hasattr(self, "engine"):
@@ -62,6 +76,40 @@ class Machine:
         with suppress(EngineFailed):
             self.engine.checkpoint()
         self.send(name + b" second")
+
+    def send_two(
+        self, first: bytes, second: bytes, between: Callable[[], None] = lambda: None
+    ) -> None:
+        """Send both at once. `between` is called while the entry of the first is on its way, and
+        that of the second is in the home.
+        """
+        n, landed = self.owner.history.next, Event()
+        other, earlier = Thread(target=self.send, args=(second,)), self.objects.before
+
+        def before(what: str) -> None:
+            earlier(what)
+            if what == f"create {slot_key(n)}" and other.ident is None:
+                other.start()
+                self._until(landed.is_set)
+                assert landed.is_set(), "the second entry waits for the first"
+                between()
+
+        def after(what: str) -> None:
+            if what == f"create {slot_key(n + 1)}":
+                landed.set()
+
+        self.objects.before, self.objects.after = before, after
+        self.send(first)
+        self.objects.before, self.objects.after = earlier, lambda what: None
+        if other.ident is not None:
+            self._until(lambda: not other.is_alive())
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        """Let time pass for another thread, which waits for a home without an answer."""
+        ends = monotonic() + 20
+        while not done() and monotonic() < ends:
+            sleep(0.001)
+            self.home_clock.advance(0.01)
 
     def at_call(self, number: int, do: Callable[[], None]) -> None:
         """Let `do` happen while this machine is paused before its call with this number."""

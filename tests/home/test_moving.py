@@ -64,8 +64,9 @@ def test_a_move_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     home = f"file://{tmp_path}/home"
     sent = filled(tmp_path / "a")
     log = home_log(RealDisk(), home, SystemClock())
-    log.claim(moving="somewhere")
-    log.append(0, 0, (tmp_path / "a" / f"{0:020d}.seg").read_bytes()[:5000])
+    log.claim(moving="somewhere").append(
+        0, 0, (tmp_path / "a" / f"{0:020d}.seg").read_bytes()[:5000]
+    )
     log.close()
     with pytest.raises(HomeRefused, match="is on its way here"):
         fmq.open(tmp_path / "b", home=home)

@@ -35,7 +35,7 @@ def test_silence_is_counted_from_the_last_entry() -> None:
     assert follower.look() == 0
     clock.advance(5)
     assert not follower.is_free
-    first.home_log.beat()
+    first.owner.beat()
     assert follower.look() == 0
     follower.close()
     first.close()
@@ -83,7 +83,7 @@ def test_an_owner_that_is_heard_again_is_not_taken_over_from() -> None:
 def test_an_owner_that_ends_says_so_if_somebody_stands_by() -> None:
     _, first, second = begun()
     follower = follower_of(second, FakeClock())
-    first.home_log.beat()
+    first.owner.beat()
     follower.look()
     first.engine.close()
     for _ in range(LOOKS_AT_FLOOR):  # the slot after its last entry may have been freed
@@ -127,8 +127,8 @@ def test_an_owner_says_where_it_serves_and_the_last_word_counts() -> None:
     follower = follower_of(second, FakeClock())
     follower.look()
     assert "address" not in follower.owner
-    first.home_log.publish("tcp://one:1")
-    first.home_log.publish("tcp://two:2")
+    first.owner.publish("tcp://one:1")
+    first.owner.publish("tcp://two:2")
     follower.look()
     assert follower.owner["address"] == "tcp://two:2"
     assert len([key for key in home if key.startswith("owners/")]) == 1

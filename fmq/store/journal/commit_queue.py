@@ -28,6 +28,11 @@ thread sleeps on a lock of its own, so it is woken only when it is served or get
 The order of things for one append is always: planned · taken · written · synced · shown · its
 caller is served. Appends become durable and visible in the order in which they were planned.
 
+A disk whose writes take long (with a home) may have two of them on their way. As soon as the place
+of the first one is fixed, the lead is free again. A second committer begins the next write once so
+many wait for it as are half of the callers seen at one time. Sent at once, it would hold only the
+few that were quickest, and all others would wait for the one after it.
+
 From the first change that a plan makes until the lead is handed on, a thread is inside of an
 append. Any exception there, KeyboardInterrupt included, ends the engine: memory may be half
 changed, and the bytes may or may not be on the disk (section.py). Every waiting caller gets exactly
@@ -53,6 +58,8 @@ from fmq.store.journal.section import Section
 T = TypeVar("T")
 A = TypeVar("A")
 PENDING_BYTES_MAX = 8 << 20
+AWAY = -1  # in place of a leader: no thread leads, and a write is on its way
+AWAY_MAX = 2
 
 
 class CommitQueue:
@@ -82,6 +89,9 @@ class CommitQueue:
         self._leader = 0  # the thread that leads; 0 if there is none
         # The write of the leader, from taking it until it is shown.
         self._running: JournalWrite | None = None
+        # The writes that are on their way, in order, and how many callers they had lately.
+        self._away: list[JournalWrite] = []
+        self._crowd = 0
         self._posted: JournalWrite | None = None  # the write that holds what was posted last
         # What `_posted` was when the committer's last pause ended.
         self._seen: JournalWrite | None = None
@@ -93,6 +103,8 @@ class CommitQueue:
         self.watches_posts = False
         # Leads while callers wait. None: one of the waiting threads leads.
         self.committer: Waiter | None = None
+        # The other committer, while the write of this one is on its way.
+        self.relief: Waiter | None = None
         # How long each write took, by `bit_length()` of its nanoseconds.
         self.written = new_buckets()
         self._ticks = ticks
@@ -146,7 +158,7 @@ class CommitQueue:
                     then(None)
                     return result
                 self._journal.pending.waiters.append(Callback(then))
-                if not self._leader:
+                if self._leader <= 0:
                     self._hand_on()
         except BaseException as error:
             self._stop(me, None, error)
@@ -191,7 +203,7 @@ class CommitQueue:
         if self._posted is pending and not pending.is_hurried:
             pending.is_hurried = True
             pending.waiters.append(Callback(_nothing))
-            if not self._leader:
+            if self._leader <= 0:
                 self._hand_on()
 
     def catch_up(self) -> None:
@@ -236,7 +248,7 @@ class CommitQueue:
         Raises the refusal of `plan`, and EngineFailed if the append could not be made durable.
         """
         me = get_ident()
-        if self._leader == me or self.committer is None or self._is_mine():
+        if self._leader == me or self._away or self.committer is None or self._is_mine():
             self.refuse_nested(me)
         if wait is None:
             wait = self._waits if sync is None else self.waits(sync)
@@ -264,7 +276,7 @@ class CommitQueue:
                     else:
                         waiter = Waiter(me)
                         journal.pending.waiters.append(waiter)
-                        if not self._leader:
+                        if self._leader <= 0:
                             self._hand_on()
                 except BaseException as error:
                     changing.ended_by(error)
@@ -306,9 +318,11 @@ class CommitQueue:
 
     def refuse_nested(self, me: int) -> None:
         """Raise Nested if a signal handler makes this call inside of another call of thread `me`:
-        one that holds the lock, leads, or waits and may be given the lead.
+        one that holds the lock, leads, has a write on its way, or waits and may be given the lead.
         """
         if self._leader == me or self._is_mine():
+            raise Nested
+        if self._away and any(write.thread == me for write in [*self._away]):
             raise Nested
         if self.committer is None:
             for write in self._writes():
@@ -320,7 +334,7 @@ class CommitQueue:
         """Return the writes that callers may wait for."""
         # Read `_running` once: the leader may set it to None meanwhile.
         running, pending = self._running, self._journal.pending
-        return [pending] if running is None else [running, pending]
+        return [*self._away, pending] if running is None else [*self._away, running, pending]
 
     def _wait(self, waiter: Waiter) -> JournalWrite | None:
         """Sleep until `waiter` is served. If it gets the lead instead, return the write to do."""
@@ -343,11 +357,16 @@ class CommitQueue:
             for write in self._writes():
                 if waiter is not None and waiter in write.waiters:
                     write.waiters.remove(waiter)
+            mine = [write for write in self._away if write.thread == me]
             if self._leader == me:
                 if self._running is not None:
                     self.fail(error)
                 else:
                     self._hand_on()
+            elif mine:
+                self.fail(error)
+            for write in mine:
+                self._away.remove(write)
             if self._journal.is_pending:
                 # Perhaps the append of thread `me` is pending, and the thread does not wait for it
                 # any more.
@@ -408,17 +427,18 @@ class CommitQueue:
 
     def _hand_on(self) -> None:
         """Give the lead to the committer, or without one to the thread that has waited longest. If
-        no caller waits, no thread leads. The caller holds the engine's lock.
+        no caller waits, or too few while a write is on its way, no thread leads. The caller holds
+        the engine's lock.
         """
-        heir, waiters = self.committer, self._journal.pending.waiters
-        if not waiters:
+        heir, waiters, away = self.committer, self._journal.pending.waiters, self._away
+        if not waiters or (away and (len(away) == AWAY_MAX or 2 * len(waiters) < self._crowd)):
             heir = None
         elif heir is None:
             heir = next((each for each in waiters if isinstance(each, Waiter)), None)
             if heir is None:
                 self.on_pending()  # only callbacks wait, and a callback cannot write
         if heir is None:
-            self._leader = 0
+            self._leader = AWAY if away and self.failure is None else 0
             return
         heir.leads = True
         self._leader = heir.thread
@@ -462,6 +482,11 @@ class CommitQueue:
         """Write `taken`, show it, serve the callers that wait for it, and hand the lead on."""
         journal = self._journal
         try:
+            if journal.is_far and self._synced:
+                if taken.buffers and not (taken.ahead or taken.rolls):
+                    self._send_away(me, taken)
+                    return
+                self._await_those_before(me, None)
             if taken.ahead:
                 journal.write_ahead(taken)
             else:
@@ -496,6 +521,68 @@ class CommitQueue:
             # If an interrupt comes during this call of `_stop`, `run` calls it once more.
             self._stop(me, None, error)
             raise
+
+    def _send_away(self, me: int, taken: JournalWrite) -> None:
+        """Write `taken`, and let a later write begin meanwhile. Then show both in order."""
+        taken.thread = me
+        began = self._ticks()
+        try:
+            write = self._journal.begin(taken)
+        except Exception:
+            self._await_those_before(me, taken)
+            raise
+        with self.lock:
+            # In one line: an interrupt between the two would lose the write.
+            self._running = self._away.append(taken)  # type: ignore[func-returns-value]
+            callers = sum(max(len(each.waiters), 1) for each in self._away)
+            self._crowd = max(callers, self._crowd * 7 // 8)
+            if self.relief is not None and self.committer and self.committer.thread == me:
+                self.committer, self.relief = self.relief, self.committer
+            self._hand_on()
+        try:
+            write()
+        except Exception:
+            # What was before it may be there: its callers are told so, and not of this error.
+            self._await_those_before(me, taken)
+            raise
+        with self.lock:
+            try:
+                self.written[(self._ticks() - began).bit_length()] += 1
+                while taken in self._away:  # the write before it is durable, too
+                    first = self._away.pop(0)
+                    self._journal.wrote(first, is_durable=True)
+                    self._show(first.end)
+                    if self.owes and self._posted not in self._writes():
+                        self.owes = False
+                    self._serve(first.waiters)
+                if self._leader <= 0:
+                    self._hand_on()
+            except BaseException as error:
+                self.fail(error)
+                raise
+
+    def _await_those_before(self, me: int, taken: JournalWrite | None) -> None:
+        """Wait until the writes that were begun before `taken` are shown or have failed. With None
+        wait for all, and raise if one has failed.
+        """
+        with self.lock:
+            away = self._away
+            before = away[: away.index(taken)] if taken in away else away
+            if not before:
+                return
+            waiter = Waiter(me)
+            before[-1].waiters.append(waiter)
+        waiter.lock.acquire()
+        if waiter.failed and taken is None:
+            raise self.failed_error() from self.failure
+
+    def fail_behind(self, me: int, error: BaseException) -> None:
+        """Fail because of `error`, which says nothing about what is on its way: that comes
+        first.
+        """
+        self._await_those_before(me, None)
+        with self.lock:
+            self.fail(error)
 
     def _serve(self, waiters: list[Waiter | Callback]) -> None:
         """Serve the callers that waited for a write. The caller holds the engine's lock."""

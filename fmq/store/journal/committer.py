@@ -26,32 +26,42 @@ PAUSE_SECONDS = 0.005
 
 
 class Committer:
-    """The thread that leads one commit queue while its callers wait."""
+    """The thread that leads one commit queue while its callers wait. Or two of them, which relieve
+    each other while a write is on its way.
+    """
 
-    def __init__(self, commit_queue: CommitQueue, clock: Clock) -> None:
+    def __init__(self, commit_queue: CommitQueue, clock: Clock, *, is_far: bool = False) -> None:
+        """`is_far` says that two writes may be on their way."""
         self._commit_queue = commit_queue
         self._clock = clock
-        self._heir = Waiter(0)
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="fmq committer", daemon=True)
+        self._heirs = [Waiter(0) for _ in range(2 if is_far else 1)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(heir,), name="fmq committer", daemon=True)
+            for heir in self._heirs
+        ]
 
     def start(self) -> None:
-        """Start the thread. From now on leaders pass the lead to it."""
-        self._thread.start()
-        assert self._thread.ident is not None
-        self._heir.thread = self._thread.ident
-        self._commit_queue.committer = self._heir
+        """Start the threads. From now on leaders pass the lead to them."""
+        for heir, thread in zip(self._heirs, self._threads, strict=True):
+            thread.start()
+            assert thread.ident is not None
+            heir.thread = thread.ident
+        if len(self._heirs) > 1:
+            self._commit_queue.relief = self._heirs[1]
+        self._commit_queue.committer = self._heirs[0]
 
     def stop(self) -> None:
-        """End the thread. If it has the lead, a waiting thread gets it."""
+        """End the threads. If one has the lead, a waiting thread gets it."""
         with self._commit_queue.lock:
-            self._commit_queue.committer = None
+            self._commit_queue.committer = self._commit_queue.relief = None
         self._stopping = True
-        self._heir.wake()
-        self._thread.join()
+        for heir, thread in zip(self._heirs, self._threads, strict=True):
+            heir.wake()
+            thread.join()
 
-    def _run(self) -> None:
-        queue, heir = self._commit_queue, self._heir
+    def _run(self, heir: Waiter) -> None:
+        queue = self._commit_queue
         try:
             stopping = False
             while not stopping:

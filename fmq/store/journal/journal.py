@@ -12,14 +12,14 @@ durable.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from operator import attrgetter
 from typing import NoReturn
 from zlib import crc32
 
 from fmq.errors import TooLarge
-from fmq.machine.disk import Buffer, Directory, File, is_full
+from fmq.machine.disk import Buffer, Directory, File, begin_of, is_full
 from fmq.store.bytes.record import ALIGNMENT
 from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, no_page
 from fmq.store.journal.files import Files
@@ -73,6 +73,7 @@ class Journal:
         # The open file of the current segment. It stays open, so that no send fails for too many
         # open files.
         self._writing: File = directory.open(segments[-1].name, write=True)
+        self.is_far = begin_of(self._writing) is not None  # several writes may be on their way
         self._unsynced = False  # True if `_writing` has bytes that are not synced
         # How many pending buffers are written already, without a sync, and the position after the
         # last of them. If that position is not above the start of the pending bytes, none of these
@@ -203,6 +204,14 @@ class Journal:
             self._write(roll, sync=sync)
             self._open_segment(roll)
         self._write(taken, sync=sync)
+
+    def begin(self, taken: JournalWrite) -> Callable[[], None]:
+        """Fix the place of `taken`, which has no rolls, behind all that was begun before. The
+        function that is returned writes it, in any thread: all is durable then.
+        """
+        begin = begin_of(self._writing)
+        assert begin is not None and not taken.rolls
+        return begin(taken.start - taken.segment.base, taken.buffers)
 
     def write_ahead(self, ahead: JournalWrite) -> None:
         """Write without a sync. The same bytes are written again with the sync, in one call: such a

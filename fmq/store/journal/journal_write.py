@@ -45,7 +45,7 @@ class JournalWrite:
 
     __slots__ = (
         *("ahead", "buffers", "end", "is_forced", "is_hurried", "is_noted", "rolls", "segment"),
-        *("start", "waiters"),
+        *("start", "thread", "waiters"),
     )
 
     def __init__(self, segment: Segment, start: int) -> None:
@@ -59,5 +59,6 @@ class JournalWrite:
         self.is_noted = False  # True once `CommitQueue.on_pending` was called for this write
         self.is_hurried = False  # True if the write began because posted appends were wanted
         self.waiters: list[Waiter | Callback] = []
+        self.thread = 0  # the one that writes, while another write may begin
 
     end: int  # set when the write is taken
