@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from fmq.cli.arguments import count, seconds
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.lake_arguments import add_table
+from fmq.cli.named import object_at
 from fmq.cli.output import Column, Output, note
 from fmq.cli.signals import call_when_set, stopped_by_signals
 from fmq.findings.text import exact, size
@@ -49,6 +50,18 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--columns", metavar="NAMES", help="with commas between them; all by default"
+    )
+    parser.add_argument(
+        "--topics",
+        metavar="NAMES",
+        help="only messages of these topics, with commas between them; the table keeps the choice",
+    )
+    parser.add_argument(
+        "--codec",
+        metavar="CODEC",
+        help="add the column `value`, made of bodies: `stored` for the fields that the codecs of "
+        "--topics have, or PACKAGE:NAME for a schema of Arrow, if bodies are JSON, or for a "
+        "function of messages",
     )
     parser.add_argument(
         "--every",
@@ -93,17 +106,19 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     try:
-        from fmq.lake import LakeDelivery, table_at
+        from fmq.lake import LakeDelivery, table_at, typed_by
         from fmq.lake.lake_delivery import schema_for
     except ImportError as error:
         note(str(error))
         return ERROR
     columns = None if args.columns is None else args.columns.split(",")
-    rows = schema_for(args.view, columns)
+    topics = None if args.topics is None else args.topics.split(",")
+    bodies = None if args.codec is None else typed_by(codec_named(args.codec), args.dirs, topics)
+    rows = schema_for(args.view, columns, bodies)
     with (
         stopped_by_signals() as stop,
         output.progress(every_row=True) as show,
-        closing(table_at(args.url, args.to, rows, dict(args.options))) as table,
+        closing(table_at(args.url, args.to, rows, dict(args.options), topics)) as table,
     ):
 
         def told(commit: LakeCommit) -> None:
@@ -117,6 +132,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
             table,
             view=args.view,
             columns=columns,
+            topics=topics,
+            bodies=bodies,
             every=args.every,
             rows=args.rows,
             roll_after=args.roll_after,
@@ -128,6 +145,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
         delivery.run(once=args.once)
     output.facts("deliver", delivery.stats()._asdict(), DELIVER, title=f"delivered to {args.url}")
     return FINE
+
+
+def codec_named(name: str) -> Any:
+    """Return `stored`, or what a name such as shop.lake:decode says."""
+    return object_at(name, "Nothing was written.") if ":" in name else name
 
 
 DELIVER = (

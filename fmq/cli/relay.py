@@ -14,13 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
-from importlib import import_module
 from threading import Event, Thread
 from typing import Any
 
 import fmq
 from fmq.cli.arguments import count, seconds, text
 from fmq.cli.codes import FINE
+from fmq.cli.named import object_at
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.relay_numbers import relay_metrics
 from fmq.cli.signals import call_when_set, stopped_by_signals
@@ -144,21 +144,6 @@ def renamed(word: str) -> dict[str, str]:
     return {name: other for name, _, other in pairs}
 
 
-def function_at(where: str) -> Callable[[fmq.Message], bytes]:
-    """Return the function `package:function`. The present directory counts, as for Python."""
-    module, _, name = where.partition(":")
-    sys.path.insert(0, "")
-    try:
-        found: Callable[[fmq.Message], bytes] = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise fmq.BadOption(
-            f"{where!r}: no such function ({error}). Nothing was copied."
-        ) from error
-    finally:
-        sys.path.remove("")
-    return found
-
-
 def position_at(begin: str, engine: Any) -> int:
     """Return the position that `--from` names."""
     if begin in ("start", "end"):
@@ -177,7 +162,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     topics = args.topics.split(",")
     if args.adopt and args.begin is None:
         raise fmq.BadOption("--adopt needs --from, which says where to go on. Nothing was copied.")
-    encode = None if args.codec is None else function_at(args.codec)
+    encode = None if args.codec is None else object_at(args.codec, "Nothing was copied.")
     with fmq.connect(args.dir) as engine, stopped_by_signals() as stop, ExitStack() as ends:
         queues = {topic: len(engine.queues(topic)) or 1 for topic in topics}
         how = {"create": args.create, "by_key": args.partition == "key", "tries": args.tries}

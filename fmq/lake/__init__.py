@@ -15,6 +15,7 @@ from fmq.lake.lake_rows import LakeRows, rows_at
 from fmq.lake.lake_table import CanCompact, LakeTable, table_at
 from fmq.lake.table_part import TablePart
 from fmq.lake.topic_audit import TopicAudit, audit_between
+from fmq.lake.typed_bodies import NotDecoded, TypedBodies, typed_by
 
 __all__ = [
     "AuditProgress",
@@ -27,13 +28,16 @@ __all__ = [
     "LakeFinding",
     "LakeRows",
     "LakeTable",
+    "NotDecoded",
     "OtherTable",
     "TableMoved",
     "TablePart",
     "TopicAudit",
+    "TypedBodies",
     "audit",
     "audit_between",
     "deliver",
     "rows_at",
     "table_at",
+    "typed_by",
 ]

@@ -17,7 +17,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from fmq.errors import ExtraMissing
 from fmq.lake.dataset_rows import DatasetRows
 from fmq.lake.lake_batch import LakeBatch
-from fmq.lake.lake_errors import OtherTable, TableMoved, check_columns, no_table
+from fmq.lake.lake_errors import OtherTable, TableMoved, check_rows, no_table
+from fmq.lake.table_topics import TOPICS, check_topics, topics_in
 from fmq.lake.urls import located_at
 
 APP = "fmq/"
@@ -28,8 +29,15 @@ FORGETS = "delta.setTransactionRetentionDuration"
 class DeltaLakeTable:
     """The table at an address."""
 
-    def __init__(self, url: str, schema: pa.Schema, options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        schema: pa.Schema,
+        options: Mapping[str, str],
+        topics: str | None = None,
+    ) -> None:
         self._url = located_at(url, SCHEMES)
+        self._topics = topics
         self._schema = schema
         self._options = dict(options) or None
         self._handle: DeltaTable | None = None
@@ -48,8 +56,10 @@ class DeltaLakeTable:
         except TableNotFoundError:
             table = self._made()
         names = [field.name for field in table.schema().fields]
-        check_columns(self._url, "Delta table", self._schema.names, names)
-        if FORGETS in table.metadata().configuration:
+        check_rows(self._url, "Delta table", self._schema, names)
+        configuration = table.metadata().configuration
+        check_topics(self._url, self._topics, configuration.get(TOPICS))
+        if FORGETS in configuration:
             raise OtherTable(
                 f"{self._url}: the table has the property {FORGETS}, by which it may forget how "
                 "far it has a journal, and all rows would be added again. Nothing was written; "
@@ -62,7 +72,12 @@ class DeltaLakeTable:
         # rows only in commits that can be refused.
         try:
             return DeltaTable.create(
-                self._url, self._schema, mode="error", storage_options=self._options
+                self._url,
+                self._schema,
+                mode="error",
+                configuration=None if self._topics is None else {TOPICS: self._topics},
+                raise_if_key_not_exists=False,
+                storage_options=self._options,
             )
         except DeltaError:
             # Another loop may have made the table meanwhile. If not, this call raises what is
@@ -106,6 +121,10 @@ class DeltaRows(DatasetRows):
         except TableNotFoundError as error:
             raise no_table(where, "Delta table") from error
         super().__init__(self._table.to_pyarrow_dataset())
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        return topics_in(self._table.metadata().configuration.get(TOPICS))
 
     def position(self, store: str) -> int | None:
         return self._table.transaction_version(APP + store)

@@ -32,8 +32,9 @@ from sqlalchemy.exc import OperationalError
 from fmq.errors import BadOption
 from fmq.lake.file_groups import SMALL_BYTES, grouped
 from fmq.lake.lake_batch import LakeBatch
-from fmq.lake.lake_errors import TableMoved, check_columns, no_table
+from fmq.lake.lake_errors import TableMoved, check_rows, no_table
 from fmq.lake.table_part import TablePart
+from fmq.lake.table_topics import TOPICS, check_topics, topics_in
 from fmq.lake.urls import located_at
 
 POSITION = "fmq.position."
@@ -47,7 +48,14 @@ class IcebergTable:
     pyiceberg is configured for, `DIR/NAMESPACE.NAME` in one that lies in the directory.
     """
 
-    def __init__(self, url: str, schema: pa.Schema, options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        schema: pa.Schema,
+        options: Mapping[str, str],
+        topics: str | None = None,
+    ) -> None:
+        self._topics = topics
         self._url, where, self._name = _named(url)
         self._schema = schema
         self._catalog = _catalog_at(where, options)
@@ -63,7 +71,8 @@ class IcebergTable:
                 change.set_properties({RETRIES: "0"})
             handle = self._catalog.load_table(self._name)
         names = [field.name for field in handle.schema().fields]
-        check_columns(self._url, "Iceberg table", self._schema.names, names)
+        check_rows(self._url, "Iceberg table", self._schema, names)
+        check_topics(self._url, self._topics, handle.properties.get(TOPICS))
         self._handle = handle
         found = ((store, handle.properties.get(POSITION + store)) for store in stores)
         return {store: int(position) for store, position in found if position is not None}
@@ -72,7 +81,8 @@ class IcebergTable:
         with suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
         try:
-            return self._catalog.create_table(self._name, self._schema, properties={RETRIES: "0"})
+            said = {RETRIES: "0"} | ({} if self._topics is None else {TOPICS: self._topics})
+            return self._catalog.create_table(self._name, self._schema, properties=said)
         except TableAlreadyExistsError:
             return self._catalog.load_table(self._name)
 
@@ -157,6 +167,10 @@ class IcebergRows:
     @property
     def columns(self) -> Sequence[str]:
         return [field.name for field in self._table.schema().fields]
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        return topics_in(self._table.properties.get(TOPICS))
 
     def position(self, store: str) -> int | None:
         position = self._table.properties.get(POSITION + store)

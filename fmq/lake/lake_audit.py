@@ -22,6 +22,7 @@ from fmq.table.fleet import see_all
 from fmq.table.read import rows_of
 from fmq.table.read_range import ReadRange, range_of
 from fmq.table.schema import schema_of
+from fmq.table.selection import Selection
 from fmq.table.snapshot import Snapshot
 from fmq.table.stream import BatchRoom
 
@@ -113,6 +114,7 @@ class _Audit:
         self._table = table
         self._progress = progress
         self._part_rows = part_rows
+        self._wanted = Selection(table.topics)
         known = schema_of("messages", None, fleet=True)
         self._schema = pa.schema([field for field in known if field.name in set(table.columns)])
         self._findings: list[LakeFinding] = []
@@ -158,7 +160,7 @@ class _Audit:
             first = part.end
 
     def _compare(self, journal: Snapshot, part: ReadRange) -> None:
-        batches = list(rows_of(journal, part, "messages", self._schema))
+        batches = list(rows_of(journal, part, "messages", self._schema, self._wanted))
         wanted = _ordered(pa.Table.from_batches(batches, self._schema))
         self._rows += wanted.num_rows
         if "tx_id" in self._schema.names:

@@ -8,8 +8,10 @@ from itertools import chain
 import pyarrow as pa
 
 from fmq.errors import FmqError
+from fmq.lake.typed_bodies import TypedBodies
 from fmq.table.read import rows_of
 from fmq.table.read_range import ReadRange
+from fmq.table.selection import EVERYTHING, Selection
 from fmq.table.snapshot import Snapshot
 
 JournalPart = tuple[Snapshot, ReadRange]
@@ -18,8 +20,17 @@ JournalPart = tuple[Snapshot, ReadRange]
 class LakeBatch:
     """Rows of one or more journals. Each part can be read once."""
 
-    def __init__(self, parts: Sequence[JournalPart], view: str, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        parts: Sequence[JournalPart],
+        view: str,
+        schema: pa.Schema,
+        wanted: Selection = EVERYTHING,
+        bodies: TypedBodies | None = None,
+    ) -> None:
         self.schema = schema
+        self._wanted = wanted
+        self._bodies = bodies
         self.rows = 0
         """How many were read so far."""
         self.error: FmqError | None = None
@@ -52,9 +63,11 @@ class LakeBatch:
 
     def _read(self, journal: Snapshot, part: ReadRange, view: str) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in rows_of(journal, part, view, self.schema):
+            bodies = self._bodies
+            schema = self.schema if bodies is None else bodies.read(self.schema)
+            for batch in rows_of(journal, part, view, schema, self._wanted):
                 self.rows += batch.num_rows
-                yield batch
+                yield batch if bodies is None else bodies.typed(batch, self.schema)
         except FmqError as error:
             self.error = error
             raise

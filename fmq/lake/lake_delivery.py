@@ -19,9 +19,11 @@ from fmq.errors import BadOption
 from fmq.lake.lake_batch import JournalPart, LakeBatch
 from fmq.lake.lake_errors import TableMoved
 from fmq.lake.lake_table import CanCompact, LakeTable, table_at
+from fmq.lake.typed_bodies import Decode, TypedBodies, typed_by
 from fmq.table.fleet import see_all
+from fmq.table.read import chosen_rows
 from fmq.table.read_range import range_of
-from fmq.table.schema import check_choice, schema_of
+from fmq.table.schema import VALUE, check_choice, schema_of
 from fmq.table.snapshot import Snapshot
 from fmq.table.stream import BatchRoom
 from fmq.table.table_errors import Outrun, Overtaken, PositionBeyond
@@ -72,6 +74,8 @@ class LakeDelivery:
         *,
         view: str = "messages",
         columns: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
+        bodies: TypedBodies | None = None,
         every: float = EVERY_SECONDS,
         rows: int = ROWS,
         roll_after: float = 0.0,
@@ -82,7 +86,9 @@ class LakeDelivery:
         pause: float = PAUSE_SECONDS,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """A commit takes about `rows` messages, never a part of an append. If there are fewer, they
+        """`topics` and the type of `bodies` have to be those of the table.
+
+        A commit takes about `rows` messages, never a part of an append. If there are fewer, they
         wait for others, at most `roll_after` seconds. When all is delivered, the next look is
         `every` seconds later. Once the table has `compact_after` small files, they are
         merged; 0 is never. Parts of journals without rows are committed once they have
@@ -105,7 +111,9 @@ class LakeDelivery:
         self._table = table
         self._compact_after = compact_after
         self._view = view
-        self._schema = schema_for(view, columns)
+        self._schema = schema_for(view, columns, bodies)
+        self._wanted = chosen_rows(view, topics, None)
+        self._bodies = bodies
         self._every = every
         self._rows_max = rows
         self._roll_after = roll_after
@@ -184,7 +192,7 @@ class LakeDelivery:
             # Another loop may have seen more of the journal in between.
             journals = self._look()
         parts, behind, beyond = self._parts(journals, positions, until)
-        batch = LakeBatch(parts, self._view, self._schema)
+        batch = LakeBatch(parts, self._view, self._schema, self._wanted, self._bodies)
         left = behind - batch.bytes
         # At the end of the journals a few bytes without rows are left for the next batch.
         if not left and batch.bytes < self._empty_bytes and not batch.has_rows():
@@ -263,13 +271,20 @@ class LakeDelivery:
         return parts, behind, beyond
 
 
-def schema_for(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
+def schema_for(
+    view: str, columns: Sequence[str] | None = None, bodies: TypedBodies | None = None
+) -> pa.Schema:
     """Return the schema of the rows of `view` in a table: with engine, host and store, so that
-    journals can be added to it later.
+    journals can be added to it later, and with the column `value` if there are typed bodies.
     """
     if view == "damage":
         raise BadOption("the view 'damage' tells of a whole journal, so it cannot be delivered.")
-    return schema_of(view, columns, fleet=True)
+    if bodies is None:
+        return schema_of(view, columns, fleet=True)
+    if view != "messages":
+        raise BadOption(f"rows of the view {view!r} have no body, so no codec makes values of it.")
+    others = schema_of(view, [name for name in columns or () if name != VALUE] or None, fleet=True)
+    return others.append(pa.field(VALUE, bodies.type))
 
 
 def _end(journal: Snapshot, until: Mapping[str, int] | None) -> int:
@@ -287,6 +302,8 @@ def deliver(
     to: Literal["delta", "iceberg", "parquet"],
     view: str = "messages",
     columns: Sequence[str] | None = None,
+    topics: Sequence[str] | None = None,
+    codec: pa.Schema | Decode | Literal["stored"] | None = None,
     every: float = EVERY_SECONDS,
     rows: int = ROWS,
     roll_after: float = 0.0,
@@ -299,16 +316,25 @@ def deliver(
     """Add to the table at `url` what the journals in `paths` have and the table does not, for
     ever, or `once`. Without a table there one is made.
 
+    With `topics`, only messages of these; the table keeps this choice. With `codec`, bodies are
+    also a column `value`: "stored" has the fields that the codecs of the topics know, a schema of
+    Arrow those of JSON objects, and a function returns an array for a batch with the columns topic,
+    headers and body.
+
     `options` go to the library that writes the table, such as the keys of an object store. See
     LakeDelivery for the others, and for a delivery that another thread can end.
     """
-    table = table_at(url, to, schema_for(view, columns), options)
+    several = [paths] if isinstance(paths, str) else list(paths)
+    bodies = None if codec is None else typed_by(codec, several, topics)
+    table = table_at(url, to, schema_for(view, columns, bodies), options, topics)
     with closing(table):
         delivery = LakeDelivery(
-            paths,
+            several,
             table,
             view=view,
             columns=columns,
+            topics=topics,
+            bodies=bodies,
             every=every,
             rows=rows,
             roll_after=roll_after,

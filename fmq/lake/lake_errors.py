@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import pyarrow as pa
+
 from fmq.errors import StorageError, UsageError
+from fmq.table.schema import VALUE
 
 
 class TableMoved(StorageError):
@@ -30,6 +33,18 @@ def check_columns(where: str, table: str, wanted: Iterable[str], known: Collecti
         raise OtherTable(
             f"{where}: this {table} has no column {', '.join(missing)}, so it is not one of this "
             "view. Nothing was written; name another one, or the columns that it has."
+        )
+
+
+def check_rows(where: str, table: str, schema: pa.Schema, known: Collection[str]) -> None:
+    """Raise OtherTable if rows of `schema` cannot be added: what is at `where` lacks a column, or
+    has the values of bodies, which they lack.
+    """
+    check_columns(where, table, schema.names, known)
+    if VALUE in known and VALUE not in schema.names:
+        raise OtherTable(
+            f"{where}: this {table} has the column {VALUE}, made of bodies by a codec, and new "
+            "rows would lack it. Nothing was written; give the codec, as before (--codec)."
         )
 
 

@@ -20,6 +20,10 @@ class LakeRows(Protocol):
     def columns(self) -> Sequence[str]:
         """Return the names of the columns."""
 
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """Return the topics that the table has; None: all."""
+
     def position(self, store: str) -> int | None:
         """Return the position up to which the table says that it has the journal of `store`."""
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from fmq.errors import BadOption, ExtraMissing
 from fmq.lake.lake_batch import LakeBatch
+from fmq.lake.table_topics import topics_said
 from fmq.table.schema import check_choice
 
 FORMATS = ("delta", "iceberg", "parquet")
@@ -45,29 +46,33 @@ class CanCompact(Protocol):
 
 
 def table_at(
-    url: str, to: str, schema: pa.Schema, options: Mapping[str, str] | None = None
+    url: str,
+    to: str,
+    schema: pa.Schema,
+    options: Mapping[str, str] | None = None,
+    topics: Iterable[str] | None = None,
 ) -> LakeTable:
-    """Return the table of the format `to` at `url`, for rows of `schema`. `options` go to the
-    library that writes it, such as the keys of an object store.
+    """Return the table of the format `to` at `url`, for rows of `schema`, by default of all topics.
+    `options` go to the library that writes it, such as the keys of an object store.
 
     Raises BadOption for a format or an address that cannot be written, and ExtraMissing.
     """
     check_choice("format", to, FORMATS)
-    given = dict(options or {})
+    given, said = dict(options or {}), topics_said(topics)
     if to == "delta":
         try:
             from fmq.lake.delta_table import DeltaLakeTable
         except ImportError as error:
             raise ExtraMissing("a delivery into Delta", "deltalake", "delta") from error
-        return DeltaLakeTable(url, schema, given)
+        return DeltaLakeTable(url, schema, given, said)
     if to == "iceberg":
         try:
             from fmq.lake.iceberg_table import IcebergTable
         except ImportError as error:
             raise ExtraMissing("a delivery into Iceberg", "pyiceberg", "iceberg") from error
-        return IcebergTable(url, schema, given)
+        return IcebergTable(url, schema, given, said)
     from fmq.lake.parquet_folder import ParquetFolder
 
     if given:
         raise BadOption(f"{', '.join(given)}: a folder of Parquet files takes no options.")
-    return ParquetFolder(url, schema)
+    return ParquetFolder(url, schema, said)

@@ -20,7 +20,8 @@ import pyarrow.parquet as parquet
 
 from fmq.lake.dataset_rows import DatasetRows
 from fmq.lake.lake_batch import LakeBatch
-from fmq.lake.lake_errors import TableMoved, check_columns, no_table
+from fmq.lake.lake_errors import TableMoved, check_rows, no_table
+from fmq.lake.table_topics import TOPICS, check_topics, topics_in
 from fmq.lake.urls import located_at
 from fmq.table.read_range import ReadRange
 
@@ -33,7 +34,8 @@ END = b"fmq.end"
 class ParquetFolder:
     """The folder at a path of this machine."""
 
-    def __init__(self, url: str, schema: pa.Schema) -> None:
+    def __init__(self, url: str, schema: pa.Schema, topics: str | None = None) -> None:
+        self._topics = topics
         self._path = located_at(url, ())
         self._schema = schema
         self._seen: dict[str, int] = {}
@@ -51,7 +53,8 @@ class ParquetFolder:
     def _end_of(self, store: str, place: int) -> int:
         path = self._file(store, place)
         footer = parquet.read_schema(path)
-        check_columns(path, "file", self._schema.names, footer.names)
+        check_rows(path, "file", self._schema, footer.names)
+        check_topics(path, self._topics, _topics_of(footer))
         return int(footer.metadata[END])
 
     def _file(self, store: str, place: int) -> str:
@@ -65,7 +68,10 @@ class ParquetFolder:
         place = self._seen.get(part.store, 0)
         made = f".{part.store}-{place:020d}.{secrets.token_hex(8)}.writing"
         made = os.path.join(self._path, made)
-        schema = self._schema.with_metadata({END: str(part.end)})
+        said: dict[str | bytes, str] = {END: str(part.end)}
+        if self._topics is not None:
+            said[TOPICS] = self._topics
+        schema = self._schema.with_metadata(said)
         try:
             with parquet.ParquetWriter(made, schema) as writer:
                 for rows in batch.reader(part):
@@ -112,10 +118,21 @@ class ParquetRows(DatasetRows):
         )
 
     def position(self, store: str) -> int | None:
-        if store not in self._newest:
-            return None
+        return int(self._footer(store).metadata[END]) if store in self._newest else None
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        store = next(iter(self._newest), None)
+        return None if store is None else topics_in(_topics_of(self._footer(store)))
+
+    def _footer(self, store: str) -> pa.Schema:
         name = f"{store}-{self._newest[store]:020d}.parquet"
-        return int(parquet.read_schema(os.path.join(self._path, name)).metadata[END])
+        return parquet.read_schema(os.path.join(self._path, name))
+
+
+def _topics_of(footer: pa.Schema) -> str | None:
+    said = footer.metadata.get(TOPICS.encode())
+    return None if said is None else said.decode()
 
 
 def _newest(names: Iterable[str]) -> dict[str, int]:
