@@ -192,6 +192,8 @@ class LakeDelivery:
             # Another loop may have seen more of the journal in between.
             journals = self._look()
         parts, behind, beyond = self._parts(journals, positions, until)
+        if not parts:
+            return False, beyond
         batch = LakeBatch(parts, self._view, self._schema, self._wanted, self._bodies)
         left = behind - batch.bytes
         # At the end of the journals a few bytes without rows are left for the next batch.
@@ -288,7 +290,9 @@ def schema_for(
 
 
 def _end(journal: Snapshot, until: Mapping[str, int] | None) -> int:
-    return journal.visible_to if until is None else until.get(journal.store.hex(), 0)
+    # Once its engine was killed, a journal may show less than at the first look.
+    end = journal.visible_to
+    return end if until is None else min(end, until.get(journal.store.hex(), 0))
 
 
 def _is_beyond(journal: Snapshot, positions: Mapping[str, int]) -> bool:

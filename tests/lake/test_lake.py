@@ -232,6 +232,32 @@ def test_a_journal_whose_end_went_back_is_waited_for(shop: Path) -> None:
     assert part.first == end
 
 
+def test_a_journal_whose_end_goes_back_meanwhile_ends_a_delivery_of_all_that_was_there(
+    shop: Path, tmp_path: Path
+) -> None:
+    """With `once`. Nothing is committed again and again until it has its messages back."""
+    older, place = tmp_path / "older", fmq.table.read(str(shop)).end
+    shutil.copytree(shop, older)
+    add_to(shop, 5)
+
+    class GoesBack(Recorder):
+        def positions(self, stores: Iterable[str]) -> dict[str, int]:
+            known = super().positions(stores)
+            return known if self.appended else {}
+
+        def append(self, batch: LakeBatch) -> None:
+            if self.looks == 1:
+                shutil.rmtree(shop)
+                shutil.copytree(older, shop)
+                raise TableMoved("lake")
+            super().append(batch)
+            assert len(self.appended) < 5
+
+    table = GoesBack(0)
+    LakeDelivery(str(shop), table, pause=0).run(once=True)
+    assert [each.end for [each] in table.appended] == [place]
+
+
 def test_one_journal_that_is_waited_for_keeps_no_other_back(shop: Path, tmp_path: Path) -> None:
     """With `once` the others are delivered before the error."""
     other = tmp_path / "other"
