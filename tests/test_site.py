@@ -7,6 +7,7 @@ so here only the pages are made.
 import re
 from pathlib import Path
 
+from tools.make_diagrams import DIAGRAMS, DOCS, drawn
 from tools.make_site import (
     CODE,
     LINK,
@@ -22,6 +23,7 @@ PLACES = pages()
 MADE = {str(place.with_suffix(".html")) for place in PLACES.values()}
 MADE |= {"decisions.html", "examples.html"}
 PICTURES = {Path(name) for name in ("demo.svg", "dash-overview.png", "dash-group.png")}
+PICTURES |= {Path(f"{name}.svg") for name in DIAGRAMS}
 
 
 def test_each_page_of_the_documents_is_on_the_site() -> None:
@@ -71,6 +73,12 @@ def test_each_page_is_two_clicks_from_the_index() -> None:
     assert "](decisions)" in index.read_text()
     far = {page for page in {*PLACES} - reached if page.parent.name != "decisions"}
     assert far == set()
+
+
+def test_each_diagram_is_what_its_script_draws() -> None:
+    """Else `python3 tools/make_diagrams.py` was forgotten."""
+    for name, diagram in DIAGRAMS.items():
+        assert (DOCS / f"{name}.svg").read_text() == drawn(diagram), name
 
 
 def test_a_fence_has_a_language_and_at_most_a_title() -> None:
