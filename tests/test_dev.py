@@ -125,9 +125,10 @@ def test_no_test_sleeps_patches_or_uses_private_parts() -> None:
 
 def test_missing_parts_of_the_machine_are_reported_before_the_tests(tmp_path: Path) -> None:
     """One sentence for each cause, instead of a hundred failures."""
-    assert dev.what_tests_lack() == []
-    [said] = dev.what_tests_lack(str(tmp_path / "nothing"))
-    assert "nothing cannot be written" in said
+    lacks = dev.what_tests_lack()
+    assert all("IPv6" in each for each in lacks)
+    said, *rest = dev.what_tests_lack(str(tmp_path / "nothing"))
+    assert "nothing cannot be written" in said and rest == lacks
     assert "--shm-size" in said
     without_hosts = "import socket, runpy, sys\n" + WITHOUT_HOSTS
     done = subprocess.run(

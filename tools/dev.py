@@ -98,23 +98,28 @@ def test(*arguments: str) -> int:
 
 
 def what_tests_lack(shm: str = "/dev/shm") -> list[str]:
-    """Return in words what this machine lacks, so that tests will fail."""
+    """Return in words what this machine lacks, so that tests are skipped."""
     found = []
     try:
         socket.getaddrinfo("localhost", 80)
     except OSError as error:
         found.append(
-            f"localhost has no address ({error}). Tests with servers, PostgreSQL and Spark will "
-            "fail. Write the line `127.0.0.1 localhost` into /etc/hosts."
+            f"localhost has no address ({error}). The tests that need it are skipped, by name. "
+            "Write the line `127.0.0.1 localhost` into /etc/hosts."
         )
     try:
         with tempfile.NamedTemporaryFile(dir=shm):
             pass
     except OSError as error:
         found.append(
-            f"{shm} cannot be written ({error}). Tests with several processes and PostgreSQL will "
-            "fail. Mount a tmpfs there; docker does so with --shm-size=256m."
+            f"{shm} cannot be written ({error}). The tests that need it are skipped, by name. "
+            "Mount a tmpfs there; docker does so with --shm-size=256m."
         )
+    try:
+        with socket.socket(socket.AF_INET6) as listener:
+            listener.bind(("::1", 0))
+    except OSError as error:
+        found.append(f"IPv6 is off ({error}). The tests that need it are skipped, by name.")
     return found
 
 

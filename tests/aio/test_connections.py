@@ -9,9 +9,11 @@ from typing import Any
 
 import fmq
 import fmq.aio
+from tests.machine import NEEDS_LOCALHOST
 from tests.remote.test_network import CERTIFICATE, KEY, port_of, token_in
 
 
+@NEEDS_LOCALHOST
 def test_a_loop_is_served_over_tls(tmp_path: Path) -> None:
     token = token_in(tmp_path / "token")
 

@@ -21,6 +21,7 @@ import fmq
 import fmq.bind
 import fmq.compat.kombu  # makes fmq:// known
 from fmq.errors import BadOption
+from tests.machine import NEEDS_SEMAPHORES
 from tools import kill_celery
 
 ROOT = Path(__file__).parent.parent.parent
@@ -217,6 +218,7 @@ def test_a_channel_whose_last_queue_was_cancelled_fetches_nothing(engine: fmq.En
         assert channel.fetch(0.0) == []
 
 
+@NEEDS_SEMAPHORES
 def test_a_celery_worker_does_the_tasks(tmp_path: Path) -> None:
     """Results, a retry, an ETA and remote control. Then it ends by itself."""
     tasks = app_in(tmp_path)
@@ -245,6 +247,7 @@ def test_a_celery_worker_does_the_tasks(tmp_path: Path) -> None:
     assert lines.count("add 20 1") == 1
 
 
+@NEEDS_SEMAPHORES
 def test_a_task_that_has_expired_is_revoked(tmp_path: Path) -> None:
     """The worker says so to the one who waits for its result; the transport drops no task."""
     tasks = app_in(tmp_path)
@@ -258,6 +261,7 @@ def test_a_task_that_has_expired_is_revoked(tmp_path: Path) -> None:
             assert each.state == "REVOKED"
 
 
+@NEEDS_SEMAPHORES
 def test_a_busy_worker_listens_to_its_remote_control(tmp_path: Path) -> None:
     """All its processes are in work, and a task waits in it, which is revoked."""
     tasks = app_in(tmp_path)
@@ -278,6 +282,7 @@ def test_a_busy_worker_listens_to_its_remote_control(tmp_path: Path) -> None:
     assert "nap c" not in ledger.read_text()
 
 
+@NEEDS_SEMAPHORES
 def test_a_task_is_redelivered_when_its_worker_is_killed(tmp_path: Path) -> None:
     """With acks_late, as Celery's documents say; a task with an ETA too."""
     tasks = app_in(tmp_path)
@@ -302,6 +307,7 @@ def wait_for(ledger: Path, lines: int) -> None:
             client.read("nothing", timeout=0.05)  # wait a moment
 
 
+@NEEDS_SEMAPHORES
 def test_no_task_is_lost_when_all_processes_are_killed(tmp_path: Path) -> None:
     """Worker, client and server; `python tools/kill_celery.py DIR --kills 20` for longer."""
     print(kill_celery.run(tmp_path, kills=3, seed=5))

@@ -19,26 +19,10 @@ from fmq.wire.frames import VERSION, Frame, Op, Splitter, frame
 from fmq.wire.network import parse_address
 from fmq.wire.processes import is_allowed
 from fmq.wire.values import encode_values
+from tests.machine import NEEDS_IPV6, NEEDS_LOCALHOST
 
 TLS = Path(__file__).parent.parent / "data" / "tls"
 CERTIFICATE, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
-
-
-def can_listen(host: str) -> bool:
-    """Return whether this machine has an address of the name."""
-    try:
-        family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family) as listener:
-            listener.bind(address)
-    except OSError:
-        return False
-    return True
-
-
-NEEDS_IPV6 = pytest.mark.skipif(not can_listen("::1"), reason="no IPv6 on this machine")
-NEEDS_LOCALHOST = pytest.mark.skipif(
-    not can_listen("localhost"), reason="localhost has no address on this machine"
-)
 
 
 def token_in(path: Path, text: str = "ab" * 32, mode: int = 0o600) -> str:
