@@ -3,6 +3,7 @@
 Without Java they fail, as they would without pytest: whoever changes fmq runs them.
 """
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import fmq.spark
+from tests.machine import can_listen
 from tests.spark.filled import fill
 from tests.spark.reading import Reader
 
@@ -21,6 +23,13 @@ QUIET = {
     "spark__driver__host": "127.0.0.1",
     "spark__sql__session__timeZone": "UTC",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def name_of_this_machine() -> None:
+    """Spark's Java asks for the address of the machine's own name before it does anything."""
+    if not can_listen(socket.gethostname()):
+        pytest.skip(f"{socket.gethostname()}, the name of this machine, has no address")
 
 
 @pytest.fixture(scope="session")
