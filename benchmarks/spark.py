@@ -9,7 +9,8 @@ by Spark's writer, and by `fmq export`, which makes folders of topics and days a
     pandas       an outbox table in SQLite, read by pandas and handed to Spark
     json         a JSON line a message, bodies in base64
 
-Each first runs until Java has compiled it; then the median of some rounds counts.
+Each first runs until Java has compiled it; then the median of some rounds counts. With `--beside
+ROWS ...`, only so many rows are read from a journal and from Parquet, in turn: all of five columns.
 """
 
 from __future__ import annotations
@@ -51,13 +52,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--directory", type=Path, help="where the files lie")
+    parser.add_argument("--beside", type=int, nargs="+", metavar="ROWS")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=asked.directory))
     spark = fmq.spark.session("benchmark", **QUIET)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(RowByRow)
     try:
-        Bench(spark, folder, asked.rounds).run()
+        bench = Bench(spark, folder, asked.rounds)
+        for rows in asked.beside or ():
+            bench.read_beside(rows)
+        if not asked.beside:
+            bench.run()
     finally:
         spark.stop()
         shutil.rmtree(folder)
@@ -91,6 +97,18 @@ class Bench:
             "pandas": self._pandas(few),
             "json": self._json(few),
         })  # fmt: skip
+
+    def read_beside(self, rows: int) -> None:
+        path = self._journal(f"beside-{rows}", rows, BATCH)
+        parquet = self._parquet(path)
+        read: dict[str, Callable[[], object]] = {
+            "fmq": lambda: through(self._fmq(path, COLUMNS)),
+            "parquet": lambda: through(parquet),
+        }
+        seconds = in_turn(read, self._rounds)
+        tasks = self._fmq(path, COLUMNS).rdd.getNumPartitions()
+        print(f"{rows:,} rows, {tasks} tasks: {seconds['fmq']:.2f} s, ", end="")
+        print(f"{seconds['fmq'] / seconds['parquet']:.2f} x Parquet", flush=True)
 
     def _print_rates(self, rows: int, counts: dict[str, Callable[[], object]]) -> None:
         seconds = in_turn(counts, self._rounds)
@@ -146,7 +164,7 @@ class Bench:
 
     def _parquet(self, path: str) -> DataFrame:
         target = str(self._folder / "few.parquet")
-        self._fmq(path, COLUMNS).write.parquet(target)
+        write(self._fmq(path, COLUMNS), target)
         return self._spark.read.parquet(target)
 
     @staticmethod
@@ -244,6 +262,11 @@ def in_turn(subjects: dict[str, Callable[[], object]], rounds: int) -> dict[str,
             run()
             seconds[name].append(time.perf_counter() - started)
     return {name: statistics.median(each) for name, each in seconds.items()}
+
+
+def through(table: DataFrame) -> None:
+    """Read all of it, and write it nowhere."""
+    table.write.format("noop").mode("overwrite").save()
 
 
 def write(table: DataFrame, target: str, *folders: str) -> None:
