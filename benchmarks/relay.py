@@ -298,8 +298,11 @@ def main() -> None:
                     rates(broker.servers, folder, asked.rounds, asked.count, size, batch)
             median = statistics.median
             rounds = [
-                (latency_relayed(folder / "latency", broker.servers), latency_bare(broker.servers))
-                for _ in range(asked.rounds + 1)
+                (
+                    latency_relayed(folder / f"latency-{n}", broker.servers),
+                    latency_bare(broker.servers),
+                )
+                for n in range(asked.rounds + 1)  # in a new directory: a relay copies all
             ][1:]
             for title, each in zip(
                 ("relay", "Kafka transaction"), zip(*rounds, strict=True), strict=True
