@@ -131,9 +131,9 @@ OF_A_HOME = (
         tests=TWO,
     ),
     Mutant(
-        "a call in the thread of a write on its way waits for ever",
-        "        if self._away and any(write.thread == me for write in [*self._away]):\n",
+        "an owner that cannot reach its home hands out messages for ever",
+        "        if now > self.hands_out_until:\n",
         "        if False:\n",
-        tests=TWO,
+        tests="tests/home/test_standby.py",
     ),
 )

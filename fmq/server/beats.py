@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 
 from fmq.loops.event_loop import Loop
 
 EVERY_SECONDS_MIN, DURING_SECONDS_MAX = 0.1, 3600.0
+SILENT_FOR = 3  # a standby takes over after so many times the seconds between two entries
 
 
 class Beats:
@@ -21,13 +23,17 @@ class Beats:
         apart: Callable[[Callable[[], Any], Callable[[Any, BaseException | None], None]], None],
         beat: Callable[[float], None],
         failed: Callable[[], object],
+        owned_until: Callable[[float], object] = lambda until: None,
     ) -> None:
-        """`beat` appends an entry, in a thread, by `apart`. `failed` is called if it cannot."""
+        """`beat` appends an entry, in a thread, by `apart`. `failed` is called if it cannot.
+        `owned_until` is told until when no standby takes over, as far as this owner knows.
+        """
         self._loop = loop
         self._monotonic = monotonic
         self._apart = apart
         self._beat = beat
         self._failed = failed
+        self._owned_until = owned_until
         self._every = self._until = 0.0
         self._is_running = False
 
@@ -42,19 +48,24 @@ class Beats:
         self._until = max(self._until, self._monotonic() + min(during, DURING_SECONDS_MAX))
         if not self._is_running:
             self._is_running = True
+            self._owned_until(self._monotonic() + SILENT_FOR * self._every)
             self._begin()
 
     def _begin(self) -> None:
         # This process may pause at any moment. So the last entry begins after the time is over.
-        is_last = self._monotonic() >= self._until
-        beat = partial(self._beat, self._every / 2)
-        self._apart(beat, lambda _, error: self._ended(error, is_last=is_last))
+        now, quiet = self._monotonic(), self._every / 2
+        # An entry that lies so far back is taken for a sign of life, too.
+        until = inf if now >= self._until else now - quiet + SILENT_FOR * self._every
+        beat = partial(self._beat, quiet)
+        self._apart(beat, lambda _, error: self._ended(error, until))
 
-    def _ended(self, error: BaseException | None, *, is_last: bool) -> None:
+    def _ended(self, error: BaseException | None, until: float) -> None:
         if error is not None:
             self._is_running = False
             self._failed()
-        elif not is_last:
+            return
+        self._owned_until(until)
+        if until < inf:
             self._loop.call_later(min(self._every, DURING_SECONDS_MAX), self._begin)
         else:
             self._is_running = False

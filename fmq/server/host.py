@@ -107,10 +107,16 @@ class Host:
         # Ends a process that may be stopped from outside; None once it was called.
         self.end: Callable[[], None] | None = None
         self.is_draining = False
-        self.beats = Beats(loop, self.monotonic, self.apart, door.beat, self._beat_failed)
+        self.beats = Beats(
+            loop, self.monotonic, self.apart, door.beat, self._beat_failed, self._owned_until
+        )
         self._is_scheduled = False
         self._orders_seen = 0  # how many orders there were when this turn was last looked at
         self._dirty: set[Connection] = set()  # connections that have answers to send
+
+    def _owned_until(self, until: float) -> None:
+        with self.parts.lock:
+            self.parts.groups.hand_out_until(until, self.monotonic())
 
     def _beat_failed(self) -> None:
         self.failed()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import fmq
@@ -9,7 +11,7 @@ from fmq.errors import HomeRefused, Locked, TakenOver
 from fmq.home.home_follower import HomeFollower
 from fmq.home.home_log import LOOKS_AT_FLOOR
 from fmq.server.beats import Beats
-from fmq.testing import FakeClock
+from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.transport import FakeLoop
 from tests.home.machines import OPTIONS, Machine, begun, check
 
@@ -175,6 +177,44 @@ def test_an_owner_that_pauses_in_a_sign_of_life_gives_another_one() -> None:
     while loop.step():
         pass
     assert len(beaten) == 2
+
+
+def test_an_owner_without_a_confirmed_sign_of_life_hands_out_nothing() -> None:
+    """Another machine may hand the same messages out by then."""
+    clock = FakeClock()
+    loop = FakeLoop(clock)
+    answers: list[Callable[[object, None], None]] = []
+    with fmq.open("data", OPTIONS, disk=CrashDisk(), clock=clock, background=False) as engine:
+        parts = engine._door.parts
+
+        def owned_until(until: float) -> None:
+            with parts.lock:
+                parts.groups.hand_out_until(until, clock.monotonic())
+
+        def apart(work: object, then: Callable[[object, None], None]) -> None:
+            answers.append(then)
+
+        beats = Beats(loop, clock.monotonic, apart, print, print, owned_until)
+        engine.send_many("t", [b"1", b"2", b"3"])
+        consumer = engine.consumer(group="g", topics="t")
+        beats.ask(2.0, 60.0)
+
+        def polled() -> list[bytes]:
+            return [bytes(each.body) for each in consumer.poll(limit=1, timeout=0)]
+
+        assert polled() == [b"1"]
+        clock.advance(7)
+        assert polled() == []
+        answers.pop()(None, None)
+        assert polled() == [], "this sign of life was begun 7 seconds ago"
+        loop.step()
+        answers.pop()(None, None)
+        assert polled() == [b"2"]
+        beats.ask(2.0, 0.0)
+        clock.advance(100)
+        loop.step()
+        answers.pop()(None, None)
+        assert polled() == [b"3"], "nobody asks any more"
 
 
 def test_a_sign_of_life_that_is_refused_ends_the_server() -> None:

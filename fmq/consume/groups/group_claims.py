@@ -56,6 +56,8 @@ class GroupClaims:
         self._ready_of, self._ready = holds.ready_of, holds.ready
         self._ledger = holds.ledger
         self._clock = holds.clock
+        # After this nothing is handed out: see `Groups.hand_out_until`.
+        self.hands_out_until = math.inf
         # By group and topic: how many messages were handed out since the oldest one was chosen.
         self._handed_out: dict[tuple[str, str], int] = {}
 
@@ -69,6 +71,8 @@ class GroupClaims:
         """
         ledger, group, names = self._ledger, room.group, member.topics
         owner = None if room.strategy is None else member
+        if now > self.hands_out_until:
+            return None
         if ledger.pauses:
             names = ledger.unpaused(group, names)
         limit = poll.limit

@@ -82,6 +82,15 @@ class Groups:
         for group in (change.group,) if change.group else whose:
             self.holds.wake(group)
 
+    def hand_out_until(self, until: float, now: float) -> None:
+        """Hand out nothing after `until`, because another machine may own the home by then. If that
+        is over at `now`, wake the polls. The caller holds the engine's lock.
+        """
+        before, self.claims.hands_out_until = self.claims.hands_out_until, until
+        if before < now <= until:
+            for group in {group for group, _ in self._ledger.subscriptions}:
+                self.holds.wake(group)
+
     def _delete_group(self, change: Changed) -> None:
         self.tallies.pop(change.group, None)
         # If the group is made again, the new group has to look at queues that the old one had found
