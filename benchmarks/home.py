@@ -159,6 +159,21 @@ def take_over_seconds(path: Path, home: str) -> float:
         return time.perf_counter() - began
 
 
+def measure_cold(place: Path, home: str, megabytes: int, body_bytes: int) -> None:
+    """Print how long a machine needs that has nothing, or all but the checkpoint."""
+    body = os.urandom(body_bytes)
+    with fmq.open(place / "first", home=home) as engine:
+        for _ in range(megabytes * 1000 // body_bytes):
+            engine.send_many("t", [body] * 1000)
+    directory = place / "next"
+    print(f"an empty directory: {take_over_seconds(directory, home):.2f} s")
+    print(f"one that has all: {take_over_seconds(directory, home):.2f} s")
+    for path in directory.iterdir():
+        if path.suffix != ".seg" and path.name not in ("HOME", "LOCK"):
+            path.unlink()
+    print(f"one with segments alone: {take_over_seconds(directory, home):.2f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     where = parser.add_mutually_exclusive_group()
@@ -167,6 +182,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--wire", type=float, default=0.0, help="so many ms more for each request")
+    parser.add_argument("--cold", type=int, help="take over so many MB instead")
+    parser.add_argument("--body", type=int, default=1000, help="bytes of a message for --cold")
     asked = parser.parse_args()
     logging.getLogger("fmq.home").setLevel(logging.ERROR)  # each take-over here is meant
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors before")
@@ -184,6 +201,9 @@ def main() -> None:
             name = f"{name}-{secrets.token_hex(4)}"
             return server.home(name) if asked.server else f"{at}-{name}"
 
+        if asked.cold:
+            measure_cold(place, home_of("cold"), asked.cold, asked.body)
+            return
         measure(place, home_of, asked.rounds, asked.seconds, asked.wire / 1000)
 
 
