@@ -12,6 +12,7 @@ from fmq.home.home_follower import HomeFollower
 from fmq.home.home_log import LOOKS_AT_FLOOR
 from fmq.server.beats import Beats
 from fmq.testing import CrashDisk, FakeClock
+from fmq.testing.inside import inside
 from fmq.testing.transport import FakeLoop
 from tests.home.machines import OPTIONS, Machine, begun, check
 
@@ -185,7 +186,7 @@ def test_an_owner_without_a_confirmed_sign_of_life_hands_out_nothing() -> None:
     loop = FakeLoop(clock)
     answers: list[Callable[[object, None], None]] = []
     with fmq.open("data", OPTIONS, disk=CrashDisk(), clock=clock, background=False) as engine:
-        parts = engine._door.parts
+        parts = inside(engine)
 
         def owned_until(until: float) -> None:
             with parts.lock:
