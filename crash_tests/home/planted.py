@@ -136,4 +136,34 @@ OF_A_HOME = (
         "        if False:\n",
         tests="tests/home/test_standby.py",
     ),
+    Mutant(
+        "who stands by takes over from an owner that is heard again",
+        "            if at is not None and history.next != at:\n",
+        "            if False:\n",
+        tests="tests/home/test_standby.py",
+    ),
+    Mutant(
+        "the last sign of life of a paused owner came before its pause",
+        "        elif not is_last:\n",
+        "        elif self._monotonic() < self._until:\n",
+        tests="tests/home/test_standby.py",
+    ),
+    Mutant(
+        "a server goes on whose engine has failed",
+        "        self.wake_all()\n        self.on_failed()\n",
+        "        self.wake_all()\n",
+        tests="tests/home/test_take_over.py -k server_ends",
+    ),
+    Mutant(
+        "an engine that has failed says that leases are lost",
+        "            if self._host.commit_queue.broken():\n",
+        "            if False:\n",
+        tests="tests/remote/test_reclaim.py",
+    ),
+    Mutant(
+        "another store is moved over what a home has",
+        "            if self._bytes(append.base, append.offset, end) != append.data:\n",
+        "            if False:\n",
+        tests="tests/home/test_moving.py",
+    ),
 )
