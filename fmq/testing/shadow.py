@@ -16,6 +16,7 @@ from fmq.store.bytes.decoding import decode
 from fmq.store.bytes.kinds import Acks, Decided, Prepare, Record, Run, Tried
 from fmq.store.bytes.record import LAST, aligned
 from fmq.store.journal.attempt_page import entries_of
+from fmq.store.journal.journal_write import JournalWrite
 from fmq.store.journal.scan import end_of
 from fmq.testing.inside import inside
 from fmq.tx.ledger.apply import apply
@@ -40,14 +41,20 @@ class Shadow:
             self._attempts = parts.writer.attempts
             self._seen = set(entries_of(self._attempts._words, self._seed))
             self._show, parts.commit_queue._show = parts.commit_queue._show, self._shown
+            self._wrote = parts.journal.wrote
+            parts.journal.wrote = self._note  # type: ignore[method-assign]
+
+    def _note(self, taken: JournalWrite, *, is_durable: bool) -> None:
+        """Note which write is shown next: several may be on their way."""
+        self._written = taken
+        self._wrote(taken, is_durable=is_durable)
 
     def _shown(self, upto: int) -> None:
         """Apply what was written, once the engine has shown it. Raises AssertionError if the
         engine's ledger says something else.
         """
         self._show(upto)
-        write = self._commit_queue._running
-        assert write is not None
+        write = self._written
         written = [(roll.segment.base, roll.start, roll.buffers) for roll in write.rolls]
         written.append((write.segment.base, write.start, write.buffers))
         touched: list[Record] = []
