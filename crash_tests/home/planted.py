@@ -144,8 +144,8 @@ OF_A_HOME = (
     ),
     Mutant(
         "the last sign of life of a paused owner came before its pause",
-        "        elif not is_last:\n",
-        "        elif self._monotonic() < self._until:\n",
+        "        if until < inf:\n",
+        "        if self._monotonic() < self._until:\n",
         tests="tests/home/test_standby.py",
     ),
     Mutant(
