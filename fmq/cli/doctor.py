@@ -54,6 +54,7 @@ EXTRAS = {
     "redis": "redis",
     "rabbitmq": "rstream",
     "s3": "boto3",
+    "sqs": "boto3",
     "azure": "obstore",
     "gcs": "obstore",
     "otel": "opentelemetry.sdk",

@@ -46,8 +46,8 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         required=True,
         metavar="ADDRESS",
         help="kafka://host:9092, nats://host:4222, rabbitmq-stream://host, redis://host:6379, "
-        "postgresql://host/shop or pgmq://host/shop; https://host/path, amqp://host and "
-        "rocketmq://host:8081 may get a message twice",
+        "postgresql://host/shop or pgmq://host/shop; https://host/path, amqp://host, sqs://region "
+        "and rocketmq://host:8081 may get a message twice",
     )
     parser.add_argument(
         "--topics", required=True, type=text, metavar="NAMES", help="with commas between them"
@@ -67,7 +67,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         default="",
         metavar="TEXT",
         help="before the names of topics in Kafka, subjects in NATS and RabbitMQ's streams, "
-        "routing keys in RabbitMQ and streams in Redis",
+        "routing keys in RabbitMQ, streams in Redis and queues in SQS",
     )
     parser.add_argument(
         "--on-refused",
@@ -94,7 +94,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         choices=("queue", "key"),
         default="queue",
         help="in Kafka: that with the number of the queue, by default, or by the key, as Kafka's "
-        "client for Java does",
+        "client for Java does; in SQS the message group",
     )
     parser.add_argument(
         "--cloudevents",

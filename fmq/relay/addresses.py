@@ -21,6 +21,7 @@ REDIS = "redis://", "rediss://", "unix://"
 RABBITMQ = "rabbitmq-stream://"
 AMQP = "amqp://", "amqps://"
 HTTP = "http://", "https://"
+SQS = "sqs://"
 PACKAGES = "fmq.targets"
 """The entry points of packages with targets, by the scheme of their addresses."""
 SECRET = "FMQ_RELAY_SECRET"
@@ -39,14 +40,14 @@ def target_at(
     **shape: Unpack[EnvelopeShape],
 ) -> RelayTarget:
     """Return the target at `address` for the relay `name`. With `create`, make there what topics
-    with so many `queues` need. `by_key` is for Kafka alone, and `tries` for a web service. `shape`
-    says what messages become there. A web service, queues of RabbitMQ and RocketMQ need the
-    `engine`, which keeps their place.
+    with so many `queues` need. `by_key` is for Kafka and SQS, and `tries` for a web service.
+    `shape` says what messages become there. A web service, queues of RabbitMQ, SQS and RocketMQ
+    need the `engine`, which keeps their place.
 
     Raises BadOption for an address of nothing that is known, and ExtraMissing.
     """
-    if by_key and not address.startswith(KAFKA):
-        raise BadOption(f"{address!r}: only Kafka has partitions by key. Nothing was changed.")
+    if by_key and not address.startswith((KAFKA, SQS)):
+        raise BadOption(f"{address!r}: only Kafka and SQS order by key. Nothing was changed.")
     if tries is not None and not address.startswith(HTTP):
         raise BadOption(
             f"{address!r}: only for a web service tries are counted. Nothing was changed."
@@ -93,7 +94,7 @@ def target_at(
         if create:
             rabbitmq_target.create_stream(address, name)
         return rabbitmq_target.RabbitStreamTarget(address, name, **shape)
-    if address.startswith((*AMQP, *HTTP)) and engine is None:
+    if address.startswith((*AMQP, *HTTP, SQS)) and engine is None:
         raise BadOption(f"{address!r}: it needs the engine, which keeps its place.")
     if address.startswith(AMQP):
         with needed("RabbitMQ", "aio-pika", "rabbitmq"):
@@ -101,6 +102,12 @@ def target_at(
         if create:
             rabbitmq_queues.create_queues(address, there)
         return rabbitmq_queues.RabbitQueuesTarget(engine, address, name, **shape)
+    if address.startswith(SQS):
+        with needed("SQS", "boto3", "sqs"):
+            from fmq.relay import sqs_target
+        if create:
+            sqs_target.create_queues(address, there)
+        return sqs_target.SqsTarget(engine, address, name, by_key=by_key, **shape)
     if address.startswith(HTTP):
         # Imported here, as the other targets are: each verb of the command loads this module.
         from fmq.relay.http_target import HttpTarget
@@ -121,8 +128,8 @@ def target_at(
     raise BadOption(
         f"{address!r}: a relay copies to kafka://HOST:PORT, nats://HOST:PORT, redis://HOST:PORT, "
         "rabbitmq-stream://HOST, amqp://HOST, postgresql://HOST/DATABASE, pgmq://HOST/DATABASE, "
-        "https://HOST/PATH or rocketmq://HOST:PORT. Other systems need a class of four methods, "
-        "see docs/relay.md. Nothing was changed."
+        "https://HOST/PATH, sqs://REGION or rocketmq://HOST:PORT. Other systems need a class of "
+        "four methods, see docs/relay.md. Nothing was changed."
     )
 
 

@@ -26,8 +26,9 @@ class MessageRefused(RelayError):
     def __init__(self, message: Message, reason: str) -> None:
         super().__init__(
             f"{message.topic}/{message.queue} offset {message.offset} is refused by the target: "
-            f"{reason}. Nothing of its batch is there. Let the target take it, or let the relay go "
-            'on without it: on_refused="park", on the command line --on-refused park.'
+            f"{reason}. Nothing of its batch is there, or a part if the target is not atomic. Let "
+            "the target take it, or let the relay go on without it: "
+            'on_refused="park", on the command line --on-refused park.'
         )
         self.message = message
         self.reason = reason
