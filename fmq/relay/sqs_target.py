@@ -105,6 +105,12 @@ class SqsTarget:
             entry = SqsEntry(enveloped, by_key=self._by_key)
             if entry.repeat_id not in self._taken:
                 queues.setdefault(self._link.queue_of(enveloped.name), []).append(entry)
+        for queue in queues:
+            if not self._link.has(queue):
+                raise RelayError(
+                    f"SQS has no queue {queue!r}. Nothing of the batch was sent. "
+                    "`fmq relay --create` or create_queues makes queues."
+                )
         for queue, entries in queues.items():
             for request in _requests(entries):
                 self._send(queue, request)
@@ -204,10 +210,6 @@ def _requests(entries: list[SqsEntry]) -> Iterator[list[SqsEntry]]:
         yield request
 
 
-class SqsRefused(Exception):
-    """SQS will never take this request. Nothing of it is there."""
-
-
 class SqsLink:
     """A client of SQS in one region, which repeats nothing by itself. Credentials and endpoint are
     those of the environment, as boto3 finds them.
@@ -245,14 +247,9 @@ class SqsLink:
             self._client.create_queue(QueueName=queue, Attributes=attributes)
 
     def send(self, queue: str, entries: list[SqsEntry]) -> dict[str, tuple[str, str]]:
-        """Send messages. Return code and reason for each that SQS did not take, by its id. Raises
-        RelayError, and SqsRefused.
+        """Send messages to a queue that is there. Return code and reason for each that SQS did not
+        take, by its id. Raises RelayError, and SqsRefused.
         """
-        if not self.has(queue):
-            raise RelayError(
-                f"SQS has no queue {queue!r}. Messages of other queues in the last batch are "
-                "there. `fmq relay --create` or create_queues makes queues."
-            )
         asked = [each.asked for each in entries]
         with _asking():
             answer = self._client.send_message_batch(QueueUrl=self._urls[queue], Entries=asked)
@@ -263,6 +260,10 @@ class SqsLink:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+
+class SqsRefused(RelayError):
+    """SQS will never take this request. Nothing of it is there."""
 
 
 class SqsAbsent(RelayError):

@@ -136,7 +136,9 @@ def test_a_post_has_all_that_a_message_has_and_a_signature(
         "message-id": "m",
         "headers": {"host": "ü\n"},
     }
-    (example,) = re.findall(r"```python\n(import base64.*?)```", PAGE.read_text(), re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n(import base64\nimport hmac.*?)```", PAGE.read_text(), re.DOTALL
+    )
     names: dict[str, Any] = {}
     exec(example, names)
     assert names["is_ours"](headers, body, b"known to both")

@@ -32,6 +32,7 @@ import boto3
 from moto.server import ThreadedMotoServer
 
 from fmq.relay.sqs_target import SqsTarget, create_queues
+from tests.cli.command import fmq_json
 
 NUMBERS = count()
 PAGE = Path(__file__).parent.parent.parent / "docs" / "relay.md"
@@ -372,6 +373,32 @@ def test_a_queue_that_is_missing_is_named_and_nothing_is_lost(front: Front, engi
     create_queues(address, ["t"], DeduplicationScope="messageGroup")
     relayed(engine, SqsTarget(engine, address, "n"))
     assert bodies(address) == ["x"]
+
+
+def test_the_command_copies_and_says_that_a_message_may_come_twice(
+    front: Front, tmp_path: Path
+) -> None:
+    with fmq.open(tmp_path / "shop") as engine:
+        engine.send("t", b"x")
+    address = f"sqs://eu-west-1/{next(NUMBERS)}-"
+    asked = ("relay", tmp_path / "shop", "--to", address, "--topics", "t", "--once", "--create")
+    done = fmq_json(*asked)
+    assert (done.code, done.of("relay")[0]["messages"]) == (0, 1)
+    assert "gets messages again after a crash" in done.error
+    assert bodies(address) == ["x"]
+    (row,) = fmq_json("relay-status", tmp_path / "shop", "--to", address).of("relayed")
+    assert (row["topic"], row["copied"], row["lag"]) == ("t", 1, 0)
+
+
+def test_a_name_that_sqs_does_not_take_ends_the_relay(front: Front, engine: Engine) -> None:
+    """It parks nothing."""
+    engine.send("t", b"x")
+    names: Any = {"names": {"t": "a b"}}
+    with pytest.raises(RelayError, match="alphanumeric"):
+        target_at("sqs://eu-west-1", "n", {"t": 1}, engine=engine, create=True, **names)
+    with pytest.raises(RelayError, match=r"SQS has no queue 'a b.fifo'"):
+        relayed(engine, SqsTarget(engine, "sqs://eu-west-1", "n", **names), on_refused="park")
+    assert engine.dead_letters("relay-n").list() == []
 
 
 def test_what_cannot_be_a_target_is_refused(engine: Engine) -> None:
