@@ -90,12 +90,13 @@ def test_a_handler_that_takes_too_long_has_failed_and_is_not_waited_for(
     tried: list[tuple[bytes, int]] = []
     hung: list[Thread] = []
     too_late: list[Exception] = []
-    let_go = Event()
+    hangs, let_go = Event(), Event()
 
     def handle(delivery: Delivery) -> None:
         tried.append((delivery.body, delivery.attempt))
         if tried[-1] == (b"hangs", 1):
             hung.append(current_thread())
+            hangs.set()
             let_go.wait(60)
             try:
                 delivery.ack()
@@ -110,7 +111,8 @@ def test_a_handler_that_takes_too_long_has_failed_and_is_not_waited_for(
         limits = {"workers": 2, "time_limit": 60}
         thread = Thread(target=consumer.run, args=(handle,), kwargs=limits)
         thread.start()
-        clock.until(lambda: hung and left(engine) == 1)
+        assert hangs.wait(20)
+        clock.until(lambda: left(engine) == 1)
 
         def was_tried_again() -> bool:
             # Asked at each look of `run`, which is at least every 17 seconds.
