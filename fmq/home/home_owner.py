@@ -42,10 +42,12 @@ class HomeOwner:
         """`owner` is the id that this engine has drawn."""
         self.calls = calls
         self.history = history
-        """What counts. Changed under the lock of `turn`."""
+        """What counts. Changed under `lock`."""
         self._owner = owner
+        # A lock of its own, as an interrupt may come before a Condition is left.
+        self.lock = Lock()
         # Notified when an entry counts, or none will count any more.
-        self.turn = Condition(Lock())
+        self._turn = Condition(self.lock)
         # Why this engine may not append any more.
         self.ended: Exception | None = None
         # The next place: behind all that was begun.
@@ -68,24 +70,28 @@ class HomeOwner:
     # --- entries ----------------------------------------------------------------------------------
 
     def begin(
-        self, base: int, offset: int, data: bytes, then: Callable[[], None] | None = None
+        self, base: int, offset: int, data: bytes, write: Callable[[], None] | None = None
     ) -> Callable[[], None]:
         """Fix the place of bytes of a segment behind all that was begun before.
 
         Call what is returned once, in any thread: it returns when the bytes, and all that was begun
-        before, are durable in the home, and `then` was called. Or raises TakenOver or OSError, and
+        before, are durable in the home, and `write` was called. Or raises TakenOver or OSError, and
         then this engine appends nothing more.
         """
         most = self.calls.objects.object_bytes_max - HEAD_BYTES
         entries = []
-        with self.turn:
-            for start in range(0, len(data), most):
-                part, is_last = data[start : start + most], start + most >= len(data)
-                entries.append(
-                    self._begun(EntryKind.DATA, base, offset + start, part, last=is_last)
-                )
-            self._ends[base] = offset + len(data)
-        return partial(self._land, entries, then)
+        try:
+            with self.lock:
+                for start in range(0, len(data), most):
+                    part, is_last = data[start : start + most], start + most >= len(data)
+                    entries.append(
+                        self._begun(EntryKind.DATA, base, offset + start, part, last=is_last)
+                    )
+                self._ends[base] = offset + len(data)
+        except BaseException as error:
+            self._end(error)  # a slot that was begun stays empty
+            raise
+        return partial(self._land, entries, write)
 
     def append(self, base: int, offset: int, data: bytes) -> None:
         """Append bytes of a segment: durable in the home on return. Raises as `begin` says."""
@@ -93,18 +99,13 @@ class HomeOwner:
 
     def drop(self, base: int) -> None:
         """Say that the segment at `base` is dropped. Raises as `begin` says."""
-        with self.turn:
-            entry = self._begun(EntryKind.DROP, base)
-            self._ends.pop(base, None)
-        self._land([entry])
+        self._appended(lambda: self._begun(EntryKind.DROP, base))
 
     def checkpoint(self, then: Callable[[], None]) -> None:
         """Say that this engine is the owner. `then` is called while the entry is the last one that
         counts. Raises as `begin` says.
         """
-        with self.turn:
-            entry = self._begun(EntryKind.CHECKPOINT)
-        self._land([entry], then)
+        self._appended(lambda: self._begun(EntryKind.CHECKPOINT), then)
 
     def beat(self, quiet: float = 0.0, **said: Any) -> None:
         """Append that this engine is alive, unless it has appended anything in the last `quiet`
@@ -112,13 +113,24 @@ class HomeOwner:
         """
         clock = self.calls.clock
         data = json.dumps({**said, "beat_us": clock.time_us()}).encode()
-        with self.turn:
+        with self.lock:
             self._is_watched = self._is_watched or not said
             is_known = not said and clock.monotonic() - self._appended_at < quiet
             if self.ended is None and is_known:
                 return
-            entry = self._begun(EntryKind.BEAT, data=data)
-        self._land([entry])
+        self._appended(lambda: self._begun(EntryKind.BEAT, data=data))
+
+    def _appended(
+        self, begun: Callable[[], tuple[int, bytes]], then: Callable[[], None] | None = None
+    ) -> None:
+        """Begin an entry, and return once it counts."""
+        try:
+            with self.lock:
+                entry = begun()
+        except BaseException as error:
+            self._end(error)  # a slot that was begun stays empty
+            raise
+        self._land([entry], then=then)
 
     def _begun(
         self,
@@ -132,6 +144,8 @@ class HomeOwner:
         """Return the next slot and its entry. The caller holds the lock."""
         if self.ended is not None:
             raise self.ended.with_traceback(None)
+        if kind is EntryKind.DROP:
+            self._ends.pop(base, None)
         history = self.history
         entry = encode_entry(
             *(kind, history.term, history.home, self._owner, self._chain),
@@ -141,9 +155,14 @@ class HomeOwner:
         return n, entry
 
     def _land(
-        self, entries: list[tuple[int, bytes]], then: Callable[[], None] | None = None
+        self,
+        entries: list[tuple[int, bytes]],
+        write: Callable[[], None] | None = None,
+        then: Callable[[], None] | None = None,
     ) -> None:
-        """Create entries that were begun, one after the other. Return once they count."""
+        """Create entries that were begun, one after the other. Return once they count. The last one
+        counts after `write`, which writes the cache, and before `then`.
+        """
         try:
             for n, entry in entries:
                 self._wait_for(n + 1 - ON_THEIR_WAY)
@@ -151,16 +170,19 @@ class HomeOwner:
                 found = self.calls.fill(n, entry)
                 seconds = self.calls.clock.monotonic() - began
                 self._wait_for(n)
-                with self.turn:
+                with self.lock:
                     if found is not None:
                         raise TakenOver(self.address, *_owner_in(found))
+                    is_last = n == entries[-1][0]
+                    if write is not None and is_last:
+                        write()  # or else a floor could name bytes that the cache lacks
                     self.history.apply(entry)
                     self._appended_at = began + seconds
                     share = LATENCY_ENTRIES if self._latency else 1
                     self._latency += (seconds - self._latency) / share
-                    if then is not None and n == entries[-1][0]:
+                    if then is not None and is_last:
                         then()
-                    self.turn.notify_all()
+                    self._turn.notify_all()
         except BaseException as error:
             # What the slot has now is unknown, or another machine's: nothing may follow it.
             self._end(error)
@@ -168,13 +190,13 @@ class HomeOwner:
 
     def _wait_for(self, n: int) -> None:
         """Wait until all slots before `n` count."""
-        with self.turn:
-            if self.history.next < n:
+        with self.lock:
+            while self.history.next < n and self.ended is None:
+                before = self.history.next
                 # No entry is awaited for longer than its own calls may take.
-                self.turn.wait_for(
-                    lambda: self.history.next >= n or self.ended is not None,
-                    timeout=2 * self.calls.seconds,
-                )
+                self._turn.wait(timeout=2 * self.calls.seconds)
+                if self.history.next == before:
+                    break
             if self.history.next >= n:
                 return
             if self.ended is not None:
@@ -183,13 +205,13 @@ class HomeOwner:
 
     def _end(self, error: BaseException) -> None:
         """Append nothing more, because of `error`."""
-        with self.turn:
+        with self.lock:
             if self.ended is None:
                 logger.warning("%s: this engine writes nothing more: %s", self.address, error)
                 # An interrupt is a signal handler's, and no answer of the home.
                 interrupted = OSError(ECANCELED, "an entry was interrupted")
                 self.ended = error if isinstance(error, Exception) else interrupted
-            self.turn.notify_all()
+            self._turn.notify_all()
 
     # --- what it says of itself -------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class HomeSweeper:
         key = f"floors/{floor.next:020d}"
         # Only now: a floor must not name what is not there.
         calls.put(key, encode_floor(floor))
-        with owner.turn:
+        with owner.lock:
             for base, segment in floor.segments.items():
                 if base in history.segments:
                     history.segments[base].pieces = [*segment.pieces]

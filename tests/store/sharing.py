@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,8 @@ from fmq.store.journal.committer import Committer
 from fmq.testing import CrashDisk, Loss
 from tests.interrupts import PATIENCE_SECONDS
 from tests.store.journals import Found, append_notes, make_journal, note, text_of
+
+GAP_SECONDS = 0.05  # after which a far file takes the write before for lost
 
 
 class Gate:
@@ -68,16 +71,39 @@ class GatedFile:
         return getattr(self._file, name)
 
 
+class GatedFarFile(GatedFile):
+    """Of it two writes may be on their way; the second is done after the first."""
+
+    def __init__(self, file: File, gate: Gate) -> None:
+        super().__init__(file, gate)
+        self._last = threading.Event()
+        self._last.set()
+
+    def begin(self, offset: int, buffers: Sequence[Buffer]) -> Callable[[], None]:
+        data = [bytes(each) for each in buffers]
+        before, self._last = self._last, threading.Event()
+        done = self._last
+
+        def write() -> None:
+            if not before.wait(GAP_SECONDS):
+                raise OSError(errno.ETIMEDOUT, "the write before was never made")
+            self.write(offset, data, sync=True)
+            done.set()
+
+        return write
+
+
 class GatedDirectory:
-    def __init__(self, directory: Directory, gate: Gate) -> None:
+    def __init__(self, directory: Directory, gate: Gate, kind: type[GatedFile]) -> None:
         self._directory = directory
         self._gate = gate
+        self._kind = kind
 
     def open(self, name: str, *, write: bool = False) -> GatedFile:
-        return GatedFile(self._directory.open(name, write=write), self._gate)
+        return self._kind(self._directory.open(name, write=write), self._gate)
 
     def create(self, name: str) -> GatedFile:
-        return GatedFile(self._directory.create(name), self._gate)
+        return self._kind(self._directory.create(name), self._gate)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._directory, name)
@@ -86,15 +112,16 @@ class GatedDirectory:
 class GatedDisk:
     """Passes everything on to `disk`, and writes only through the gate."""
 
-    def __init__(self, disk: Disk, gate: Gate) -> None:
+    def __init__(self, disk: Disk, gate: Gate, kind: type[GatedFile] = GatedFile) -> None:
         self._disk = disk
         self._gate = gate
+        self._kind = kind
 
     def random(self, size: int) -> bytes:
         return self._disk.random(size)
 
     def directory(self, path: str, *, make: bool) -> Any:
-        return GatedDirectory(self._disk.directory(path, make=make), self._gate)
+        return GatedDirectory(self._disk.directory(path, make=make), self._gate, self._kind)
 
 
 class Call:
@@ -142,18 +169,26 @@ class Shared:
     """A commit queue, its journal on a disk of ours, and what has been published."""
 
     def __init__(
-        self, disk: Disk | None = None, *, synced: bool = True, committer: bool = False
+        self,
+        disk: Disk | None = None,
+        *,
+        synced: bool = True,
+        committer: bool = False,
+        far: bool = False,
     ) -> None:
-        """With `committer`, start one. The test must end it with `let_go`."""
+        """With `committer`, start one. The test must end it with `let_go`. With `far`, two writes
+        may be on their way.
+        """
         self.disk = disk or CrashDisk()
         self._news = threading.Condition()
         self.gate = Gate(self._changed)
         self.lock = threading.RLock()
-        self.journal = make_journal(GatedDisk(self.disk, self.gate))
+        kind = GatedFarFile if far else GatedFile
+        self.journal = make_journal(GatedDisk(self.disk, self.gate, kind))
         self.published: list[str] = []
         self._planned: deque[tuple[int, list[str]]] = deque()  # by position, until it is published
         self.queue = CommitQueue(self.lock, self.journal, self._show, synced=synced)
-        self.committer = Committer(self.queue, SystemClock()) if committer else None
+        self.committer = Committer(self.queue, SystemClock(), is_far=far) if committer else None
         if self.committer is not None:
             self.committer.start()
         self.waited = True  # whether every call of `send` was to wait until it was durable

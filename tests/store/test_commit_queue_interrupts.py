@@ -100,13 +100,14 @@ def each_line() -> Iterator[Lines]:
 
 @pytest.mark.parametrize(("role", "led"), BY_HAND_OFF + BY_A_COMMITTER)
 @pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("far", [False, True])
 def test_an_interrupt_at_any_line_causes_no_hang_or_false_success(
-    role: Role, led: bool, fails: bool
+    role: Role, led: bool, far: bool, fails: bool
 ) -> None:
     """Test with a working disk, and with one whose writes fail from the second one on."""
     for lines in each_line():
         faults = FaultDisk(CrashDisk())
-        shared = Shared(faults, committer=led)
+        shared = Shared(faults, committer=led, far=far)
         if fails:
             faults.fail("write", nth=1, error=errno.EIO, names="*.seg", persistently=True)
         calls = in_time(role, shared, lines)

@@ -358,13 +358,10 @@ class CommitQueue:
                 if waiter is not None and waiter in write.waiters:
                     write.waiters.remove(waiter)
             mine = [write for write in self._away if write.thread == me]
-            if self._leader == me:
-                if self._running is not None:
-                    self.fail(error)
-                else:
-                    self._hand_on()
-            elif mine:
+            if mine or (self._leader == me and self._running is not None):
                 self.fail(error)
+            elif self._leader == me:
+                self._hand_on()
             for write in mine:
                 self._away.remove(write)
             if self._journal.is_pending:
@@ -548,13 +545,16 @@ class CommitQueue:
         with self.lock:
             try:
                 self.written[(self._ticks() - began).bit_length()] += 1
+                if self.failure is not None:  # nothing becomes visible any more
+                    raise self.failed_error() from self.failure
                 while taken in self._away:  # the write before it is durable, too
-                    first = self._away.pop(0)
+                    first = self._away[0]
                     self._journal.wrote(first, is_durable=True)
                     self._show(first.end)
-                    if self.owes and self._posted not in self._writes():
+                    if self.owes and self._posted not in self._writes()[1:]:
                         self.owes = False
                     self._serve(first.waiters)
+                    del self._away[0]  # last: if any of this fails, its callers are told so
                 if self._leader <= 0:
                     self._hand_on()
             except BaseException as error:
@@ -571,7 +571,10 @@ class CommitQueue:
             if not before:
                 return
             waiter = Waiter(me)
-            before[-1].waiters.append(waiter)
+            if self.failure is None:
+                before[-1].waiters.append(waiter)
+            else:
+                waiter.serve(self.failure)  # as all callers were
         waiter.lock.acquire()
         if waiter.failed and taken is None:
             raise self.failed_error() from self.failure
