@@ -99,13 +99,13 @@ class HomeOwner:
 
     def drop(self, base: int) -> None:
         """Say that the segment at `base` is dropped. Raises as `begin` says."""
-        self._appended(lambda: self._begun(EntryKind.DROP, base))
+        self._append_one(EntryKind.DROP, base)
 
     def checkpoint(self, then: Callable[[], None]) -> None:
         """Say that this engine is the owner. `then` is called while the entry is the last one that
         counts. Raises as `begin` says.
         """
-        self._appended(lambda: self._begun(EntryKind.CHECKPOINT), then)
+        self._append_one(EntryKind.CHECKPOINT, then=then)
 
     def beat(self, quiet: float = 0.0, **said: Any) -> None:
         """Append that this engine is alive, unless it has appended anything in the last `quiet`
@@ -118,15 +118,21 @@ class HomeOwner:
             is_known = not said and clock.monotonic() - self._appended_at < quiet
             if self.ended is None and is_known:
                 return
-        self._appended(lambda: self._begun(EntryKind.BEAT, data=data))
+        self._append_one(EntryKind.BEAT, data=data)
 
-    def _appended(
-        self, begun: Callable[[], tuple[int, bytes]], then: Callable[[], None] | None = None
+    def _append_one(
+        self,
+        kind: EntryKind,
+        base: int = 0,
+        data: bytes = b"",
+        then: Callable[[], None] | None = None,
     ) -> None:
         """Begin an entry, and return once it counts."""
         try:
             with self.lock:
-                entry = begun()
+                entry = self._begun(kind, base, data=data)
+                if kind is EntryKind.DROP:
+                    self._ends.pop(base, None)
         except BaseException as error:
             self._end(error)  # a slot that was begun stays empty
             raise
@@ -144,8 +150,6 @@ class HomeOwner:
         """Return the next slot and its entry. The caller holds the lock."""
         if self.ended is not None:
             raise self.ended.with_traceback(None)
-        if kind is EntryKind.DROP:
-            self._ends.pop(base, None)
         history = self.history
         entry = encode_entry(
             *(kind, history.term, history.home, self._owner, self._chain),

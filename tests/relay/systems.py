@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 
 from fmq import Engine
@@ -33,6 +33,12 @@ def check_event(said: Mapping[str, str], before: str, engine: Engine) -> None:
         "time": sent.time.isoformat().replace("+00:00", "Z"),
     }
     assert found == {before + name: text for name, text in wanted.items()}
+
+
+def places_of(ids: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Return the topic, queue and offset that each `fmq-id` names."""
+    found = [each.split("/")[1:] for each in ids]
+    return [(topic, int(queue), int(offset)) for topic, queue, offset in found]
 
 
 class Table:

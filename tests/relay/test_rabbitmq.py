@@ -35,7 +35,7 @@ from tests.relay.planted import (
     check_planted,
     check_sharing_a_place,
 )
-from tests.relay.systems import check_event, send_event
+from tests.relay.systems import check_event, places_of, send_event
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
@@ -347,9 +347,7 @@ def test_the_queues_target_loses_nothing_and_keeps_the_order(server: Any, case: 
         CASES[case](world)
         world.relay()
         ids = dict.fromkeys(each.message_id for each in taken(server, prefix + "a", prefix + "b"))
-        found = [each.split("/")[1:] for each in ids]
-        shown = [(topic, int(queue), int(offset)) for topic, queue, offset in found]
-        assert shown == sorted(world.sent)
+        assert places_of(ids) == sorted(world.sent)
     finally:
         world.close()
 

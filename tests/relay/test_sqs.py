@@ -33,6 +33,7 @@ from moto.server import ThreadedMotoServer
 
 from fmq.relay.sqs_target import SqsTarget, create_queues
 from tests.cli.command import fmq_json
+from tests.relay.systems import places_of
 
 NUMBERS = count()
 PAGE = Path(__file__).parent.parent.parent / "docs" / "relay.md"
@@ -185,9 +186,7 @@ def test_the_sqs_target_shows_each_message_once_and_in_order(front: Front, case:
         world.relay()
         prefix = address.rpartition("/")[2]
         got = [said(each)["fmq-id"] for name in "ab" for each in taken(f"{prefix}{name}.fifo")]
-        found = [each.split("/")[1:] for each in got]
-        shown = [(topic, int(queue), int(offset)) for topic, queue, offset in found]
-        assert shown == sorted(world.sent)
+        assert places_of(got) == sorted(world.sent)
     finally:
         world.close()
 
