@@ -22,13 +22,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 import fmq.spark
 from fmq.spark.source import DataSource
 from fmq.spark.write_options import parse_write
-from fmq.spark.writers import StreamWriter
+from fmq.spark.writers import EPOCH, RUN, StreamWriter
 from tests.spark.conftest import QUIET
 
 ROOT = str(Path(__file__).resolve().parent.parent)
@@ -60,8 +61,8 @@ class Deaths:
         self._said = Path(folder, "deaths")
         self._wanted = json.loads(Path(folder, "wanted").read_text())
 
-    def note(self, what: str) -> None:
-        with self._said.open("a") as file:
+    def note(self, what: str, file_name: str = "deaths") -> None:
+        with self._said.with_name(file_name).open("a") as file:
             file.write(f"{what}\n")
 
     def wants(self, point: str) -> bool:
@@ -70,9 +71,20 @@ class Deaths:
         return known[point] < self._wanted[point] and SystemRandom().random() < SHARE
 
     def die(self, point: str) -> None:
+        self.note(point)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def may_die(self, point: str) -> None:
         if self.wants(point):
-            self.note(point)
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.die(point)
+
+
+def task_name() -> str:
+    """Return what all attempts of a task have in common."""
+    context = TaskContext.get()
+    assert context is not None
+    told = context.getLocalProperty
+    return f"{told(RUN)} {told(EPOCH)} {context.partitionId()}"
 
 
 class DyingWriter(StreamWriter):
@@ -88,22 +100,26 @@ class DyingWriter(StreamWriter):
             for batch in iterator:
                 middle = batch.num_rows // 2
                 yield batch.slice(0, middle)
-                deaths.die("task")
+                deaths.may_die("task")
                 yield batch.slice(middle)
 
         done = super().write(rows())
+        if not (dies := deaths.wants("task, prepared")):
+            # Twins alone prepare rows twice and live: an attempt that died has said nothing.
+            deaths.note(task_name(), "ran")
         if is_slow:
             deaths.note("slow task")
             time.sleep(SLOW_SECONDS)
             deaths.note("slow task that came late")
-        deaths.die("task, prepared")
+        if dies:
+            deaths.die("task, prepared")
         return done
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
         deaths = Deaths(self.folder)
-        deaths.die("committer")
+        deaths.may_die("committer")
         super().commit(messages, batchId)
-        deaths.die("committer, decided")
+        deaths.may_die("committer, decided")
 
 
 class DyingSource(DataSource):

@@ -38,6 +38,8 @@ import fmq
 ROOT = Path(__file__).resolve().parent.parent
 DRIVER = ROOT / "tools" / "dying_writes.py"
 ROWS_OF_A_BATCH = 1000
+SECONDS_OF_SUMS = 60
+"""So often it prints what has died so far: a run that is stopped has said its sums."""
 AHEAD = 6
 """So many batches wait at least, as long as something is to be killed."""
 LOOKS = 100
@@ -88,9 +90,10 @@ class Run:
         self._folder, self._wanted, self._random = folder, wanted, random
         self._killed = Counter[str]()
         self._rows = 0
+        self._begun = time.monotonic()
 
     def go(self, minutes: float) -> int:
-        folder, begun = self._folder, time.monotonic()
+        folder, begun, said = self._folder, self._begun, self._begun
         fmq.open(folder / "sink", fmq.Options(topic_queues={"out": 4})).close()
         with fmq.open(folder / "source") as source:
             self._feed(source)
@@ -115,9 +118,28 @@ class Run:
                 elif now - begun > 60 * minutes or not any(map(self._left, self._wanted)):
                     (folder / "calm").touch()
                 self._feed(source)
+                if now > said + SECONDS_OF_SUMS:
+                    said = now
+                    self._say()
                 time.sleep(0.05)
             engine.kill()
-        return self._judge(time.monotonic() - begun)
+        return self._judge()
+
+    def _say(self) -> None:
+        """Print what has died, how many twins there were, and what was seen."""
+        looks, ran = self._looks(), Counter(self._lines("ran"))
+        died = dict(sorted(self._deaths().items()))
+        print(
+            f"{time.monotonic() - self._begun:.0f} s: killed {died}; "
+            f"{ran.total() - len(ran)} twins prepared the same rows; "
+            f"{max((rows for _, rows in looks), default=0)} rows visible; of {LOOKS * len(looks)} "
+            f"looks {sum(halves for halves, _ in looks)} saw a part of a batch",
+            flush=True,
+        )
+
+    def _lines(self, name: str) -> list[str]:
+        file = self._folder / name
+        return file.read_text().splitlines() if file.exists() else []
 
     def _engine(self) -> Part:
         return Part(self._folder, __file__, str(self._folder), "--serve")
@@ -133,14 +155,12 @@ class Run:
         return self._deaths()[what] < self._wanted[what]
 
     def _deaths(self) -> Counter[str]:
-        deaths = self._folder / "deaths"
-        return self._killed + Counter(deaths.read_text().splitlines() if deaths.exists() else [])
+        return self._killed + Counter(self._lines("deaths"))
 
     def _looks(self) -> list[tuple[int, int]]:
         """Return for each round of looks how many saw a part of a batch, and how many rows."""
-        looks = self._folder / "looks"
-        lines = looks.read_text().splitlines() if looks.exists() else []
-        return [(int(line.split()[0]), int(line.split()[1])) for line in lines if " " in line]
+        lines = [line.split() for line in self._lines("looks")]
+        return [(int(line[0]), int(line[1])) for line in lines if len(line) == 2]
 
     def _feed(self, source: fmq.Engine) -> None:
         """Send batches, so that some wait. Each is one append, and so a batch of Spark."""
@@ -152,7 +172,7 @@ class Run:
             source.send_many("in", [b"%d" % row for row in rows])
             self._rows += ROWS_OF_A_BATCH
 
-    def _judge(self, seconds: float) -> int:
+    def _judge(self) -> int:
         rows, found = self._rows, Counter[int]()
         with fmq.open(self._folder / "sink") as sink:
             for queue in sink.queues("out"):
@@ -161,10 +181,8 @@ class Run:
             left = len(sink.undecided())
         lost, doubled = rows - len(found), found.total() - len(found)
         halves = sum(halves for halves, _ in self._looks())
-        print(f"killed in {seconds:.0f} s: {dict(self._deaths())}")
+        self._say()
         print(f"{rows} rows: {lost} lost, {doubled} doubled; {left} transactions left behind")
-        looks = LOOKS * len(self._looks())
-        print(f"{looks} looks beside it, of which {halves} saw a part of a batch")
         return int(bool(lost or doubled or left or halves))
 
 
