@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -161,7 +162,12 @@ def name_of(path: Path) -> str:
 
 SOURCES = {name_of(path): path for path in sorted((ROOT / "fmq").rglob("*.py"))}
 PACKAGES = {name for name, path in SOURCES.items() if path.name == "__init__.py"}
-TREES = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax of all modules, once asked: each process collects this file."""
+    return {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
 
 
 def imports_of(tree: ast.AST) -> Iterator[str]:
@@ -215,7 +221,7 @@ def test_imports_run_down_the_rooms() -> None:
     """
     assert {
         f"{module} imports {name}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for name in imports_of(tree)
         if top_of(name) == "fmq" and not allowed(module, name)
     } == set()
@@ -242,7 +248,7 @@ def test_no_room_imports_what_the_design_says_it_does_without() -> None:
     }
     wrong |= {
         f"{module} imports {name}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for name in imports_of(tree)
         if {room_of(name), top_of(name)} & set(drawn.get(room_of(module) or "", ()))
     }
@@ -260,7 +266,7 @@ def test_the_design_says_who_below_an_engine_knows_the_real_disk() -> None:
 
 def test_every_file_says_what_it_knows() -> None:
     """Its first sentence does: the map of the design names rooms alone."""
-    assert [module for module, tree in TREES.items() if not ast.get_docstring(tree)] == []
+    assert [module for module, tree in trees().items() if not ast.get_docstring(tree)] == []
 
 
 FILES_MAX = 20
@@ -296,7 +302,7 @@ def test_files_and_time_are_used_only_through_their_modules() -> None:
     """Only fmq/posix imports what touches files, only fmq/basics/clock.py what touches time."""
     assert {
         f"{module} imports {name}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         if NEEDS_NO_DOOR.isdisjoint(ours := {module, room_of(module)})
         for name in imports_of(tree)
         if ours.isdisjoint(DOOR_OF.get(top_of(name), ours))
@@ -366,7 +372,7 @@ def runtime_imports(tree: ast.Module) -> set[str]:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Except for types: each module can be read after those that it imports."""
-    graph = {name: runtime_imports(tree) & set(SOURCES) for name, tree in TREES.items()}
+    graph = {name: runtime_imports(tree) & set(SOURCES) for name, tree in trees().items()}
     # A package of public names imports what is in it, and its modules do not import the package.
     try:
         list(TopologicalSorter(graph).static_order())
@@ -378,7 +384,7 @@ def test_no_modules_name_each_other_in_a_circle_for_their_types() -> None:
     """Imports for types and in functions count. A circle says that two modules are one thing, or
     that a third one is missing.
     """
-    graph = {name: set(imports_of(tree)) & set(SOURCES) - {name} for name, tree in TREES.items()}
+    graph = {name: set(imports_of(tree)) & set(SOURCES) - {name} for name, tree in trees().items()}
     try:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
@@ -419,12 +425,12 @@ def test_no_room_uses_a_private_name_of_another_one() -> None:
     count.
     """
     made: dict[str, set[str | None]] = {}
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for name in names_made(tree):
             made.setdefault(name, set()).add(room_of(module))
     assert {
         (module, use)
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for name, use in private_names(tree)
         if room_of(module) != "fmq.testing"
         and room_of(module) not in made.get(name, {room_of(module)})
@@ -452,7 +458,7 @@ def test_no_two_classes_have_one_name() -> None:
     """
     assert not repeated(
         node.name
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and node.name not in ("Migration", "DatabaseWrapper", "Meta", "Command")
@@ -462,7 +468,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 def names_of_types(module: str) -> Iterator[tuple[str, str]]:
     """Yield the classes of a module and its type aliases, each with what it stands for."""
-    for node in TREES[module].body:
+    for node in trees()[module].body:
         if isinstance(node, ast.ClassDef):
             yield node.name, module
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -497,7 +503,7 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
 
 def names_twice(package: str) -> set[str]:
     """Return what is the name of a module of `package` and of something that it exports."""
-    tree = TREES[package]
+    tree = trees()[package]
     public = {alias.asname or alias.name for node in ast.walk(tree)
               if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
     public |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -44,8 +44,9 @@ CASES_MAX = 2
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deal out the cases of each large test among the faces, another way with each FMQ_SEED."""
     tests: dict[tuple[Path, str], list[Any]] = defaultdict(list)
+    here = {path for path in {item.path for item in items} if Path(__file__).parent in path.parents}
     for item in items:
-        if isinstance(item, pytest.Function) and Path(__file__).parent in item.path.parents:
+        if isinstance(item, pytest.Function) and item.path in here:
             tests[item.path, item.originalname].append(item)
     left_out = {item for same in tests.values() for item in same if BUDGET <= 1}
     left_out -= {item for same in tests.values() for item in dealt(same)}
