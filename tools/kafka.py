@@ -34,31 +34,36 @@ ASK = bytes.fromhex("0000000f 0012 0000 00000001 0005") + b"ready"
 
 def fetch() -> str:
     """Bring the jars, if they are not there. Return why there is none; empty if they are there."""
+    return bring("Kafka", FOLDER, POM, HASHES)
+
+
+def bring(what: str, folder: Path, pom: str, hashes: Path, *options: str) -> str:
+    """Bring the jars of `pom` into `folder` by Maven, once. Return why they are not there."""
     for tool in ("mvn", "java"):
         if shutil.which(tool) is None:
-            return f"no {tool} on this machine, so no Kafka"
-    FOLDER.mkdir(parents=True, exist_ok=True)
+            return f"no {tool} on this machine, so no {what}"
+    folder.mkdir(parents=True, exist_ok=True)
     # Two processes that run tests fetch them once: the second one waits.
-    with (FOLDER / "lock").open("w") as lock:
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return "" if (FOLDER / "fetched").exists() else _fetch()
+        return "" if (folder / "fetched").exists() else _bring(what, folder, pom, hashes, *options)
 
 
-def _fetch() -> str:
-    (FOLDER / "pom.xml").write_text(POM)
-    copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={FOLDER}"]
-    line = ["mvn", "-q", "-B", "-f", str(FOLDER / "pom.xml"), *copy]
+def _bring(what: str, folder: Path, pom: str, hashes: Path, *options: str) -> str:
+    (folder / "pom.xml").write_text(pom)
+    copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+    line = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), *copy, *options]
     try:
         done = subprocess.run(
             line, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
         )
     except subprocess.TimeoutExpired:
-        return f"Maven did not bring Kafka within {FETCH_SECONDS} s"
+        return f"Maven did not bring {what} within {FETCH_SECONDS} s"
     if done.returncode:
-        return f"Maven did not bring Kafka: {(done.stdout + done.stderr)[:500]}"
-    if wrong := wrong_jars(FOLDER, HASHES.read_text()):
-        return f"Maven brought other jars of Kafka than {HASHES.name} has: {', '.join(wrong)}"
-    (FOLDER / "fetched").touch()
+        return f"Maven did not bring {what}: {(done.stdout + done.stderr)[:500]}"
+    if wrong := wrong_jars(folder, hashes.read_text()):
+        return f"Maven brought other jars of {what} than {hashes.name} has: {', '.join(wrong)}"
+    (folder / "fetched").touch()
     return ""
 
 
