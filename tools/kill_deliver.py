@@ -46,6 +46,8 @@ POINTS = ("look", "read", "before", "inside", "after", "merge", "merging", "merg
 ROWS = 300
 COMPACT_AFTER = 2
 """Few, so that nearly each delivery has something to merge."""
+ROUNDS_OF_SUMS = 20
+"""So often it prints what has died so far: a run that is stopped has said its sums."""
 CALLS = 40
 """Of the engine's program, in each round: some batches of a delivery."""
 
@@ -221,7 +223,19 @@ def run(folder: Path, url: str, to: str, bug: str | None, kills: int, random: Ra
     engine = start_engine(0)
     killed: dict[str, int] = {}
     failed = twice = tended = 0
+    merges = folder / "merges"
+
+    def say() -> None:
+        merged = merges.stat().st_size if merges.exists() else 0
+        print(
+            f"killed: {killed}; {twice} rounds with two, {tended} in which the table was tended; "
+            f"{merged} compactions; {failed} ended with an error",
+            flush=True,
+        )
+
     for turn in count(1):
+        if turn % ROUNDS_OF_SUMS == 0:
+            say()
         if killed.get("deliveries", 0) >= kills or failed > 10:
             break
         os.write(wake, b".")
@@ -246,13 +260,7 @@ def run(folder: Path, url: str, to: str, bug: str | None, kills: int, random: Ra
         failed += sum(code == 1 for code in codes)
     os.close(wake)
     ended(engine)
-    merges = folder / "merges"
-    merged = merges.stat().st_size if merges.exists() else 0
-    print(
-        f"killed: {killed}; {twice} rounds with two, {tended} in which the table was tended; "
-        f"{merged} compactions; {failed} ended with an error",
-        flush=True,
-    )
+    say()
     return ended(forked(lambda: settle(path, url, to, bug)))
 
 
