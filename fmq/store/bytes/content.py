@@ -182,6 +182,12 @@ def split_bodies(items: Iterable[object]) -> tuple[list[bytes], bool]:
     return bodies, True  # type: ignore[return-value]
 
 
+def frozen(bodies: list[bytes]) -> list[bytes]:
+    """Return bodies that nobody can change later: of each bytearray among them a copy."""
+    # To look at the types is several times faster than a call for each body.
+    return [*map(as_bytes, bodies)] if bytearray in map(type, bodies) else bodies
+
+
 def listed(items: Iterable[object]) -> list[object]:
     """Return bodies or Messages as a list. Raises TypeError if `items` is a single one."""
     if isinstance(items, Message):  # a Message is a tuple: its fields would be taken for bodies

@@ -12,7 +12,7 @@ from weakref import finalize
 
 from fmq.basics.message import Body, Message, Receipt
 from fmq.errors import EngineFailed, OutcomeUnknown, WrongState
-from fmq.store.bytes.content import as_bytes, copied_headers, split_bodies
+from fmq.store.bytes.content import as_bytes, copied_headers, frozen, split_bodies
 from fmq.store.bytes.extension import Request
 from fmq.store.bytes.extras import EXTRA_BYTES
 from fmq.store.bytes.kinds import AckRange
@@ -234,7 +234,7 @@ class TransactionBuffer:
         if not items:
             self.require(OPEN, "send")
             self._router.check_target(topic, queue)
-        elif plain and self._send_bodies(topic, [*map(as_bytes, found)], queue, timing):
+        elif plain and self._send_bodies(topic, frozen(found), queue, timing):
             return
         back = self._savepoint_of_messages()
         try:
