@@ -41,7 +41,7 @@ from fmq.erasure.eraser import Eraser
 from fmq.errors import Nested, StorageError, StorageFull
 from fmq.feedback.open_questions import OpenQuestions
 from fmq.feedback.service import Feedback
-from fmq.machine.disk import Directory, Page
+from fmq.machine.disk import Directory, Page, home_of
 from fmq.recovery.layout import FAILED
 from fmq.recovery.recover import Recovered
 from fmq.recovery.replay import rebuild_index
@@ -151,6 +151,8 @@ class Parts:
         self.commit_queue = queue = CommitQueue(
             lock, journal, self._show, **modes, ticks=ticks_of(clock)
         )
+        if (home := home_of(directory)) is not None:
+            queue.writing_apart = home.writing
         self.writer = writer = Writer(lock, journal, queue, ledger, clock, options)
         router = Router(ledger.topics, options.queues_of, ledger.topics.__contains__)
         self.router, self.sender = router, Sender(router, options)

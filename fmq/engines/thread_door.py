@@ -381,6 +381,7 @@ class ThreadDoor(ProducingDoor):
         self.beat(0.0)  # from now on, closing says so
 
     def _write_home(self, write: Callable[[], None]) -> None:
+        self.parts.refuse_nested()
         try:
             write()
         except (EngineFailed, OSError) as error:

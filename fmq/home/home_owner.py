@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from errno import ECANCELED, ETIMEDOUT
 from functools import partial
-from threading import Condition, Lock
+from threading import Condition, Lock, get_ident
 from typing import Any
 
 from fmq.basics.clock import as_datetime, as_text
@@ -56,6 +56,10 @@ class HomeOwner:
         self._appended_at = calls.clock.monotonic()
         self._is_watched = False  # whether a standby has asked for signs of life
         self._latency = 0.0
+        self.writing: set[int] = set()
+        """The threads that append an entry of their own. What a signal handler in one of them sends
+        would wait for that entry, and so for itself.
+        """
 
     @property
     def address(self) -> str:
@@ -66,6 +70,18 @@ class HomeOwner:
         segment.
         """
         return self._ends.get(base)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Note that this thread appends entries of its own."""
+        me = get_ident()
+        is_first = me not in self.writing
+        self.writing.add(me)
+        try:
+            yield
+        finally:
+            if is_first:
+                self.writing.discard(me)
 
     # --- entries ----------------------------------------------------------------------------------
 
@@ -99,7 +115,8 @@ class HomeOwner:
 
     def drop(self, base: int) -> None:
         """Say that the segment at `base` is dropped. Raises as `begin` says."""
-        self._append_one(EntryKind.DROP, base)
+        with self.apart():
+            self._append_one(EntryKind.DROP, base)
 
     def checkpoint(self, then: Callable[[], None]) -> None:
         """Say that this engine is the owner. `then` is called while the entry is the last one that
@@ -113,12 +130,13 @@ class HomeOwner:
         """
         clock = self.calls.clock
         data = json.dumps({**said, "beat_us": clock.time_us()}).encode()
-        with self.lock:
-            self._is_watched = self._is_watched or not said
-            is_known = not said and clock.monotonic() - self._appended_at < quiet
-            if self.ended is None and is_known:
-                return
-        self._append_one(EntryKind.BEAT, data=data)
+        with self.apart():
+            with self.lock:
+                self._is_watched = self._is_watched or not said
+                is_known = not said and clock.monotonic() - self._appended_at < quiet
+                if self.ended is None and is_known:
+                    return
+            self._append_one(EntryKind.BEAT, data=data)
 
     def _append_one(
         self,
@@ -221,14 +239,15 @@ class HomeOwner:
 
     def publish(self, address: str) -> None:
         """Say in the home that this engine serves at `address`. Raises as `begin` says."""
-        if self.history.said.get("address") != address:
-            self.beat(address=address)
-        calls, said = self.calls, json.dumps(self.history.said).encode()
-        objects = calls.objects
-        name = f"{self.history.term:010d}-{self.history.next:020d}"
-        calls.asked(lambda: calls.put(f"owners/{name}", said))
-        older = [each for each in calls.asked(lambda: objects.names("owners")) if each < name]
-        calls.asked(lambda: objects.remove([f"owners/{each}" for each in older]))
+        with self.apart():
+            if self.history.said.get("address") != address:
+                self.beat(address=address)
+            calls, said = self.calls, json.dumps(self.history.said).encode()
+            objects = calls.objects
+            name = f"{self.history.term:010d}-{self.history.next:020d}"
+            calls.asked(lambda: calls.put(f"owners/{name}", said))
+            older = [each for each in calls.asked(lambda: objects.names("owners")) if each < name]
+            calls.asked(lambda: objects.remove([f"owners/{each}" for each in older]))
 
     def end(self) -> None:
         """If a standby watches, say that this engine has ended, so that it need not wait."""

@@ -43,7 +43,8 @@ class HomeSweeper:
         if self._owner.ended is not None or not self._raising.acquire(blocking=False):
             return
         try:
-            self._raise_floor(cache)
+            with self._owner.apart():
+                self._raise_floor(cache)
         except (FmqError, OSError, NoAnswer) as error:
             logger.warning("%s: the floor was not raised: %s", self._owner.address, error)
         finally:

@@ -9,7 +9,7 @@ nothing else orders anything.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -167,6 +167,11 @@ class Disk(Protocol):
 
 class Home(Protocol):
     """What a directory that is the cache of a home (fmq/home) can do beside its files."""
+
+    @property
+    def writing(self) -> Collection[int]:
+        """The threads that are inside of a call of this class, or of one that frees segments."""
+        ...
 
     def beat(self, quiet: float) -> None:
         """Say in the home that this engine is alive, unless something of the last `quiet` seconds

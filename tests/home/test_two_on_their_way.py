@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from signal import SIGUSR1, raise_signal, signal
 from threading import Event, Thread
+from types import FrameType
 
 import pytest
 
-from fmq.errors import Nested
+from fmq.errors import EngineFailed, FmqError, Nested
 from fmq.home.home_calls import slot_key
+from fmq.testing.inside import inside
 from tests.home.machines import Machine, begun, check
 
 
@@ -151,3 +154,68 @@ def test_a_signal_handler_cannot_call_an_engine_that_waits_for_the_home() -> Non
     first.send_two(b"one", b"two", others)
     assert met == ["nested"]
     check(home, first)
+
+
+def test_a_signal_handler_cannot_send_while_its_thread_raises_the_floor() -> None:
+    """Its entry would wait for that of the floor, and so for the call that it has interrupted."""
+    home, first, _ = begun()
+    met: list[str] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        try:
+            first.send(b"handler")
+        except Nested:
+            met.append("nested")
+
+    def before(what: str) -> None:
+        if what == f"create {slot_key(first.owner.history.next)}" and not met:
+            met.append("begun")
+            raise_signal(SIGUSR1)
+
+    first.send(b"one")
+    earlier = signal(SIGUSR1, handler)
+    first.objects.before = before
+    try:
+        first.engine.checkpoint()
+    finally:
+        signal(SIGUSR1, earlier)
+    assert met == ["begun", "nested"]
+    first.send(b"two")
+    assert bodies(first)[2:] == [b"one", b"two"]
+    check(home, first)
+
+
+def test_a_machine_that_is_fenced_in_a_roll_says_that_the_outcome_is_unknown() -> None:
+    """What it wrote to the old segment is there, and the new segment is not."""
+    home, first, second = begun()
+    first.send(b"x" * 2000)
+    met: list[Exception] = []
+
+    def send(body: bytes) -> None:
+        try:
+            first.engine.send("t", body)
+        except FmqError as error:
+            met.append(error)
+
+    others = [Thread(target=send, args=(body,)) for body in (b"old segment", b"y" * 3000)]
+    parts, n = inside(first.engine), first.owner.history.next
+
+    def before(what: str) -> None:
+        if what == f"create {slot_key(n + 1)}":  # behind the header of the second segment
+            for each in others:
+                planned = parts.journal.position
+                each.start()
+                while parts.journal.position == planned:
+                    each.join(0.001)
+        elif what == f"create {slot_key(n + 3)}" and not hasattr(second, "engine"):
+            second.open()
+
+    first.objects.before = before
+    first.send(b"z" * 3000)
+    for each in others:
+        each.join()
+    assert [type(each) for each in met] == [EngineFailed] * 2
+    assert "outcome" in str(met[0])
+    assert bodies(second)[-1] == b"old segment"
+    first.close()
+    second.close()

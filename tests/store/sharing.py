@@ -145,6 +145,9 @@ class Call:
         self.answers += 1
         self._changed()
 
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
     def ended(self) -> object:
         """Return the answer of the call. If it hangs, the test fails."""
         self._thread.join(PATIENCE_SECONDS)

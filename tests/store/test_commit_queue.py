@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -215,6 +216,27 @@ def test_a_write_error_after_the_engine_has_failed_is_engine_failed(
         faults.fail("write", names="*.seg")
     assert isinstance(leader.ended(), EngineFailed)
     assert shared.published == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_failure_behind_a_write_waits_for_it(share: Share, fails: bool) -> None:
+    """Its callers are told what became of it, not of what came after it."""
+    faults = FaultDisk(CrashDisk())
+    shared = share(faults)
+    with shared.writing(lambda: shared.send("first")) as first:
+        served = shared.waiting("heir", "served", "served, too")
+        shared.gate.let_one_pass()
+        first.ended()
+        shared.wait_for_a_write(served[0])
+        behind = shared.call(lambda: shared.queue.fail_behind(get_ident(), ZeroDivisionError()))
+        behind.join(0.05)
+        assert not shared.queue.broken()
+        if fails:
+            faults.fail("write", names="*.seg")
+    behind.ended()
+    assert shared.queue.broken()
+    assert [type(call.ended()) for call in served] == [EngineFailed if fails else str] * 3
+    assert ("ZeroDivisionError" in str(failing(lambda: shared.send("x")))) is not fails
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])

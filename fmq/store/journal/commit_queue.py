@@ -41,7 +41,7 @@ one answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from copy import copy
 from threading import RLock, get_ident
@@ -83,6 +83,7 @@ class CommitQueue:
         self._is_mine: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]
         self.changing = Section(self.fail)
         self._journal = journal
+        self._is_far = journal.is_far
         self._show = show
         self._synced = synced
         self._waits = waits
@@ -105,6 +106,8 @@ class CommitQueue:
         self.committer: Waiter | None = None
         # The other committer, while the write of this one is on its way.
         self.relief: Waiter | None = None
+        # The threads that write to a home by themselves. Their signal handlers cannot.
+        self.writing_apart: Collection[int] = ()
         # How long each write took, by `bit_length()` of its nanoseconds.
         self.written = new_buckets()
         self._ticks = ticks
@@ -248,7 +251,7 @@ class CommitQueue:
         Raises the refusal of `plan`, and EngineFailed if the append could not be made durable.
         """
         me = get_ident()
-        if self._leader == me or self._away or self.committer is None or self._is_mine():
+        if self._leader == me or self._is_far or self.committer is None or self._is_mine():
             self.refuse_nested(me)
         if wait is None:
             wait = self._waits if sync is None else self.waits(sync)
@@ -320,7 +323,7 @@ class CommitQueue:
         """Raise Nested if a signal handler makes this call inside of another call of thread `me`:
         one that holds the lock, leads, has a write on its way, or waits and may be given the lead.
         """
-        if self._leader == me or self._is_mine():
+        if self._leader == me or self._is_mine() or me in self.writing_apart:
             raise Nested
         if self._away and any(write.thread == me for write in [*self._away]):
             raise Nested
@@ -565,25 +568,30 @@ class CommitQueue:
         """Wait until the writes that were begun before `taken` are shown or have failed. With None
         wait for all, and raise if one has failed.
         """
+        away = self._away
         with self.lock:
-            away = self._away
-            before = away[: away.index(taken)] if taken in away else away
-            if not before:
-                return
-            waiter = Waiter(me)
-            if self.failure is None:
-                before[-1].waiters.append(waiter)
-            else:
-                waiter.serve(self.failure)  # as all callers were
+            waiter = self._waiter_of(me, away[: away.index(taken)] if taken in away else away)
         waiter.lock.acquire()
         if waiter.failed and taken is None:
             raise self.failed_error() from self.failure
 
+    def _waiter_of(self, me: int, writes: list[JournalWrite]) -> Waiter:
+        """Return what is served with the last of `writes`. The caller holds the engine's lock."""
+        waiter = Waiter(me)
+        if writes and self.failure is None:
+            writes[-1].waiters.append(waiter)
+        else:
+            waiter.serve(self.failure if writes else None)  # as all callers were
+        return waiter
+
     def fail_behind(self, me: int, error: BaseException) -> None:
-        """Fail because of `error`, which says nothing about what is on its way: that comes
+        """Fail because of `error`, which says nothing about what is being written: that comes
         first.
         """
-        self._await_those_before(me, None)
+        with self.lock:
+            running = [each for each in self._writes()[:-1] if not each.ahead]
+            waiter = self._waiter_of(me, running)
+        waiter.lock.acquire()
         with self.lock:
             self.fail(error)
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from errno import ECANCELED
 from operator import attrgetter
 from typing import NoReturn
 from zlib import crc32
 
-from fmq.errors import TooLarge
+from fmq.errors import EngineFailed, TooLarge
 from fmq.machine.disk import Buffer, Directory, File, begin_of, is_full
 from fmq.store.bytes.record import ALIGNMENT
 from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, no_page
@@ -199,11 +200,22 @@ class Journal:
     # --- writing, outside the lock, one thread at a time --------------------------------------
 
     def write(self, taken: JournalWrite, *, sync: bool) -> None:
-        """Write `taken`. With `sync` it is durable on return."""
-        for roll in taken.rolls:
-            self._write(roll, sync=sync)
-            self._open_segment(roll)
-        self._write(taken, sync=sync)
+        """Write `taken`. With `sync` it is durable on return.
+
+        An EngineFailed of the disk says that nothing was written. OSError leaves it open.
+        """
+        is_begun = False
+        try:
+            for roll in taken.rolls:
+                self._write(roll, sync=sync)
+                is_begun = is_begun or bool(roll.buffers)
+                self._open_segment(roll)
+            self._write(taken, sync=sync)
+        except EngineFailed as error:
+            if not is_begun:
+                raise
+            reason = f"a part was written before the rest was refused ({type(error).__name__})"
+            raise OSError(ECANCELED, reason) from error
 
     def begin(self, taken: JournalWrite) -> Callable[[], None]:
         """Fix the place of `taken`, which has no rolls, behind all that was begun before. The
