@@ -274,6 +274,7 @@ FILES_MAX = 20
 # Folders that have more files, each with its reason.
 WIDE = {
     "fmq/cli": "a verb of the command is a file",
+    "fmq/home": "a storage is a file",
     "fmq/relay": "a target is a file",
     "fmq/table": "one way from a directory to columns, in steps that are of no use elsewhere",
     "fmq/testing": "a machine that fails, or a tool for tests, is a file",

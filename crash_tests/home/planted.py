@@ -6,6 +6,7 @@ from crash_tests.mutant import Mutant
 
 STORIES = "--tier home --rounds 60"
 TWO = "tests/home/test_two_on_their_way.py"
+FILES = "tests/home/test_floor_files.py"
 
 OF_A_HOME = (
     Mutant(
@@ -70,6 +71,43 @@ OF_A_HOME = (
         ),
     ),
     Mutant(
+        "a floor names files that were not put",
+        "            self._calls.put(piece.key(name), part)\n",
+        "",
+        tests=FILES,
+    ),
+    Mutant(
+        "a file is removed before the floor that names it no more",
+        "        floor.files = self._files.put(cache.directory, floor)\n",
+        "        floor.files = self._files.put(cache.directory, floor)\n"
+        "        self._free_below(floor, dict(kinds))\n",
+        tests=FILES,
+    ),
+    Mutant(
+        "a fenced owner removes the files of a newer floor",
+        'for name in objects.names("files") if int(name[:20]) < floor.next]',
+        'for name in objects.names("files")]',
+        tests=FILES,
+    ),
+    Mutant(
+        "a checkpoint says more than the floor has",
+        "    if checkpoint is None or checkpoint.applied_upto > files.end:\n",
+        "    if checkpoint is None:\n",
+        tests=FILES,
+    ),
+    Mutant(
+        "a checkpoint of another store is taken",
+        "    if not is_of_it or epoch not in ([], [header.epoch]):\n",
+        "    if False:\n",
+        tests=FILES,
+    ),
+    Mutant(
+        "nobody looks at the checksum of what a home has",
+        '                yield data if crc32(data) == int(key.rpartition("-")[2], 16) else None\n',
+        "                yield data\n",
+        tests=FILES,
+    ),
+    Mutant(
         "a half append counts",
         "        if not entry.last:\n            self._half = half\n            return None\n",
         "        self._half = []\n",
@@ -90,8 +128,8 @@ OF_A_HOME = (
     ),
     Mutant(
         "the cache is not made equal to the pieces",
-        "if zlib.crc32(data) != piece.crc or len(data) < piece.end - piece.start:",
-        "if len(data) < piece.end - piece.start:",
+        "if zlib.crc32(data) != piece.crc or len(data) < size:",
+        "if len(data) < size:",
         STORIES,
     ),
     Mutant(

@@ -1,6 +1,6 @@
 """A home in a directory that all machines see: `file:///mnt/shared/shop`.
 
-    slots/  floors/  pieces/  probes/  owners/      a folder for each kind; a file is an object
+    slots/  floors/  pieces/  files/  probes/  owners/   a folder for each kind; a file is an object
 
 An object is written and synced under a name of its own first. Then a hard link gives it its key,
 which succeeds once. At last the folder is synced.
@@ -16,7 +16,7 @@ from fmq.errors import NotAStore
 from fmq.home.objects import KeyTaken
 from fmq.posix import RealDirectory, RealDisk
 
-FOLDERS = ("slots", "floors", "pieces", "probes", "owners")
+FOLDERS = ("slots", "floors", "pieces", "files", "probes", "owners")
 
 
 class FileObjects:
@@ -40,7 +40,11 @@ class FileObjects:
                     f"{address}: no home, it holds {others[0]!r}. Nothing was changed. Name a new "
                     "or empty directory."
                 )
-            self._folders = {name: root.subdirectory(name, make=make) for name in FOLDERS}
+            # A home of an older fmq has no folder for files, and no floor that names one.
+            there = {*root.names(), *(FOLDERS if make else set(FOLDERS) - {"files"})}
+            self._folders = {
+                name: root.subdirectory(name, make=make) for name in FOLDERS if name in there
+            }
             if make:
                 root.sync()
         # The start of the names of files that have no key yet. Each engine draws its own.

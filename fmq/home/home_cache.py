@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
 from fmq.errors import HomeBehind, HomeRefused
-from fmq.home.home_history import HomeAppend, HomeHistory, HomeSegment
+from fmq.home.files_taken import Wanted
+from fmq.home.home_history import HomeAppend, HomeHistory, HomePiece, HomeSegment
 from fmq.machine.disk import Directory, File, replace
 from fmq.recovery.layout import HOME, HOME_NEW, look
 from fmq.store.journal.segment import HEADER_BYTES, base_of, is_segment, segment_name
@@ -87,14 +88,22 @@ class HomeCache:
 
     # --- making it equal --------------------------------------------------------------------------
 
-    def restore(self, history: HomeHistory, fetch: Callable[[str], bytes]) -> None:
+    def restore(
+        self, history: HomeHistory, fetch: Callable[[Sequence[Wanted]], Iterator[bytes]]
+    ) -> None:
         """Write the pieces of a floor that are not here, or not as they should be."""
+        lacking, names = list[tuple[int, HomePiece]](), {*self.directory.names()}
         for base, segment in history.segments.items():
+            is_new = segment_name(base) not in names
             file = self._opened(base, segment.capacity)
             for piece in segment.pieces:
-                data = file.read(piece.start, piece.end - piece.start)
-                if zlib.crc32(data) != piece.crc or len(data) < piece.end - piece.start:
-                    file.write(piece.start, (fetch(piece.key(base)),), sync=False)
+                size = piece.end - piece.start
+                data = b"" if is_new else file.read(piece.start, size)
+                if zlib.crc32(data) != piece.crc or len(data) < size:
+                    lacking.append((base, piece))
+        wanted = [Wanted(piece.key(base), piece.end - piece.start) for base, piece in lacking]
+        for (base, piece), data in zip(lacking, fetch(wanted), strict=True):
+            self._files[base].write(piece.start, (data,), sync=False)
 
     def write(self, append: HomeAppend, segment: HomeSegment) -> None:
         """Write an append to its segment, unless it is there."""

@@ -1,8 +1,8 @@
 """The floor of a home: what was true before a slot, so that older slots may be removed.
 
 A floor is an object of its own, `floors/N`: JSON behind its checksum. It names the pieces that have
-all bytes of the journal before slot N. The floor with the largest N counts. An older one that is
-made later changes nothing.
+all bytes of the journal before slot N, and derived files (floor_files.py). The floor with the
+largest N counts. An older one that is made later changes nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import zlib
 from typing import Any
 
 from fmq.errors import Damaged, NewerFormat
+from fmq.home.floor_files import FilePiece, FloorFiles
 from fmq.home.home_history import HomeHistory, HomePiece, HomeSegment
 
 FORMAT = 1
@@ -28,6 +29,8 @@ def encode_floor(history: HomeHistory) -> bytes:
             for base, segment in sorted(history.segments.items())
         ],
     }  # fmt: skip
+    if history.files.pieces:
+        said |= {"upto": history.files.upto, "files": history.files.pieces}
     text = json.dumps(said).encode()
     return b"%08x %s" % (zlib.crc32(text), text)
 
@@ -49,4 +52,8 @@ def decode_floor(data: bytes, name: str) -> HomeHistory:
         segment = history.segments[base] = HomeSegment(capacity)
         segment.pieces = [HomePiece(*each) for each in pieces]
         segment.end = segment.pieces[-1].end
+    if "files" in said:  # an older fmq puts none
+        files = said["files"].items()
+        pieces = {name: [FilePiece(*each) for each in of_file] for name, of_file in files}
+        history.files = FloorFiles(history.position, said["upto"], pieces)
     return history

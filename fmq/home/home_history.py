@@ -15,6 +15,7 @@ import json
 from typing import Any, NamedTuple
 
 from fmq.errors import Damaged
+from fmq.home.floor_files import NO_FILES
 from fmq.home.slot_entry import NO_CHAIN, EntryKind, SlotEntry, chain_of, decode_entry
 from fmq.store.journal.segment import HEADER_BYTES, decode_header, segment_name
 
@@ -67,6 +68,8 @@ class HomeHistory:
         self.kinds: dict[int, EntryKind] = {}
         """The slots that were read since the last floor, and what each one has."""
         self.bytes_since_floor = 0
+        self.files = NO_FILES
+        """The derived files of the last floor."""
         self._half: list[SlotEntry] = []
 
     @property
@@ -79,6 +82,7 @@ class HomeHistory:
         """Note that what lies below `floor`, which is not above the present slot, is in pieces."""
         self.kinds = {n: kind for n, kind in self.kinds.items() if n >= floor.next}
         self.bytes_since_floor = 0
+        self.files = floor.files
         for base, segment in floor.segments.items():
             if base in self.segments:
                 self.segments[base].pieces = [*segment.pieces]

@@ -3,6 +3,7 @@
     slots/N      entries, each filled once; see slot_entry.py
     floors/N     what was true before slot N; see home_floor.py
     pieces/...   bytes of segments that lie below a floor
+    files/...    the checkpoint of the owner, and what belongs to it; see floor_files.py
     probes/...   made and removed by each take-over, to see that the storage keeps conditions
     owners/...   where the owner serves; the last name counts. Only a hint, for clients
 
@@ -22,14 +23,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from typing import Any
 from zlib import crc32
 
 from fmq.basics.clock import Clock
 from fmq.errors import Damaged, HomeRefused, TakenOver
+from fmq.home.files_taken import Wanted, take_files
+from fmq.home.floor_files import NO_FILES
 from fmq.home.home_cache import HomeCache
 from fmq.home.home_calls import HomeCalls, slot_key
 from fmq.home.home_history import HomeAppend, HomeHistory
@@ -39,7 +43,8 @@ from fmq.home.slot_entry import ID_BYTES, EntryKind, encode_entry
 
 logger = logging.getLogger("fmq.home")
 LOOKS_AT_FLOOR = 10  # how many looks of a standby at the next slot have one at the floor, too
-READ_AT_ONCE = 256  # how many slots one look at the home reads, at most
+READ_AT_ONCE = 256  # how many objects one call to the home reads, at most
+FETCH_BYTES = 64 << 20  # and how many bytes, if it is not one object
 FLOOR_SLOTS, FLOOR_BYTES = 1000, 16 << 20
 
 
@@ -73,6 +78,8 @@ class HomeLog:
         # The pieces that the cache may lack.
         self._at_floor: HomeHistory | None = None
         self._has_mirrored = False
+        # Those derived files of the home that were offered to the cache.
+        self._taken = NO_FILES
         self._looks = 0
         self.owner: HomeOwner | None = None
 
@@ -141,6 +148,9 @@ class HomeLog:
             if segment is not None:  # else it was dropped since
                 cache.write(append, segment)
         self._appends = []
+        if self._taken is not self.history.files:
+            self._taken = self.history.files
+            take_files(cache.directory, self.history, self.fetch)
         return True
 
     def mirror(self, cache: HomeCache) -> bool:
@@ -161,13 +171,31 @@ class HomeLog:
         cache.remove_dropped(self.history)
         return self.history.next != before
 
-    def fetched(self, key: str) -> bytes:
-        data = self._calls.asked(lambda: self._objects.read(key))
-        if data is None:
-            raise _Gone(key)
-        if crc32(data) != int(key.rpartition("-")[2], 16):
-            raise Damaged(key, 0, f"its checksum in {self._objects.address} does not match")
-        return bytes(data)
+    def fetched(self, wanted: Sequence[Wanted]) -> Iterator[bytes]:
+        """Yield objects of which all are needed, as `fetch` does."""
+        for each, data in zip(wanted, self.fetch(wanted), strict=True):
+            if data is None:
+                if self._calls.asked(partial(self._objects.read, each.key)) is None:
+                    raise _Gone(each.key)
+                address = self._objects.address
+                raise Damaged(each.key, 0, f"its checksum in {address} does not match")
+            yield data
+
+    def fetch(self, wanted: Sequence[Wanted]) -> Iterator[bytes | None]:
+        """Yield what is `wanted`, in its order; None for an object that is missing, or has not
+        the checksum at the end of its key. Several are read at a time.
+        """
+        at = 0
+        while at < len(wanted):
+            sizes = accumulate(each.size for each in wanted[at : at + READ_AT_ONCE])
+            many = max(1, sum(size <= FETCH_BYTES for size in sizes))
+            keys = [each.key for each in wanted[at : at + many]]
+            found = self._calls.asked(partial(self._objects.read_run, keys))
+            for key, data in zip(keys, found, strict=False):
+                yield data if crc32(data) == int(key.rpartition("-")[2], 16) else None
+            if len(found) < len(keys):
+                yield None
+            at += min(many, len(found) + 1)
 
     # --- taking over ------------------------------------------------------------------------------
 

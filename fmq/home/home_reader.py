@@ -15,7 +15,8 @@ from typing import NoReturn
 
 from fmq.arguments.path import ADDRESS
 from fmq.basics.clock import SystemClock
-from fmq.errors import Damaged, ExtraMissing, HomeRefused, Locked, NotAStore
+from fmq.errors import ExtraMissing, HomeRefused, Locked, NotAStore
+from fmq.home.files_taken import Wanted
 from fmq.home.home_addresses import RETRY_SECONDS, check_address, is_home, objects_at
 from fmq.home.home_history import HomePiece
 from fmq.home.home_log import HomeLog
@@ -114,9 +115,7 @@ class HomeReadDirectory:
     def _bytes_of_piece(self, base: int, piece: HomePiece) -> bytes:
         key = piece.key(base)
         if self._piece[0] != key:
-            data = self._log.fetched(key)
-            if zlib.crc32(data) != piece.crc:
-                raise Damaged(key, 0, f"its checksum in {self.path} does not match")
+            (data,) = self._log.fetched([Wanted(key, piece.end - piece.start)])
             self._piece = key, data
         return self._piece[1]
 

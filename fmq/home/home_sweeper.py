@@ -1,5 +1,6 @@
-"""The owner frees what is old: it puts the journal into pieces, raises the floor, and removes the
-slots below. An OWN is never removed, so the slot that a paused owner would fill stays filled.
+"""The owner frees what is old: it puts the journal into pieces, and its checkpoint beside them,
+raises the floor, and removes the slots below. An OWN is never removed, so the slot that a paused
+owner would fill stays filled.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from threading import Lock
 from zlib import crc32
 
 from fmq.errors import FmqError
+from fmq.home.files_put import FilesPut
 from fmq.home.home_cache import HomeCache
 from fmq.home.home_calls import slot_key
 from fmq.home.home_floor import encode_floor
@@ -29,6 +31,7 @@ class HomeSweeper:
         self._floor_slots, self._floor_bytes = floor_slots, floor_bytes
         self._raising = Lock()
         self._owns_seen: set[int] = set()
+        self._files = FilesPut(owner.calls, owner.history.files)
 
     def raise_floor(self, cache: HomeCache) -> None:
         """Raise the floor if enough lies above it, and remove what is below.
@@ -64,6 +67,7 @@ class HomeSweeper:
                 piece = HomePiece(at, at + len(data), crc32(data))
                 calls.put(piece.key(base), data)
                 segment.pieces.append(piece)
+        floor.files = self._files.put(cache.directory, floor)
         key = f"floors/{floor.next:020d}"
         # Only now: a floor must not name what is not there.
         calls.put(key, encode_floor(floor))
@@ -73,6 +77,7 @@ class HomeSweeper:
                     history.segments[base].pieces = [*segment.pieces]
             history.kinds = {n: kind for n, kind in kinds.items() if n >= floor.next}
             history.bytes_since_floor = 0
+            history.files = floor.files
         cache.note(floor)
         self._free_below(floor, dict(kinds))
 
@@ -86,6 +91,9 @@ class HomeSweeper:
         first = min(floor.segments, default=0)
         gone = [name for name in objects.names("pieces") if int(name[:20]) < first]
         objects.remove([f"pieces/{name}" for name in gone])
+        named = {each.key(name) for name, of in floor.files.pieces.items() for each in of}
+        files = [f"files/{name}" for name in objects.names("files") if int(name[:20]) < floor.next]
+        objects.remove([key for key in files if key not in named])
         objects.remove([slot_key(n) for n in self._slots_below(floor.next, kinds)])
 
     def _slots_below(self, end: int, kinds: dict[int, EntryKind]) -> list[int]:

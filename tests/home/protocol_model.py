@@ -12,7 +12,7 @@ to follow. tests/home/test_rivals.py pauses that code in the same way.
 
     slots     number -> entry; each is filled once
     floors    number -> what was true before this slot; the largest number counts
-    blobs     the numbers of the floors whose bytes are in the home
+    blobs     the numbers of the floors whose bytes, and checkpoint, are in the home
 
 An entry is (kind, term, what). `what` of DATA is the append and whether this is its last piece.
 """
@@ -32,6 +32,7 @@ RULES = {
     "compare what has no answer",
     "an append counts as a whole",
     "blobs before the floor",
+    "a checkpoint has only what counts",
     "remove only the blobs of older floors",
     "the largest floor counts",
     "an older term is dead",
@@ -231,7 +232,11 @@ def _answered(
         (kind, _, what), _ = flights.pop(0)
         m = m._replace(n=m.n + 1)
         if kind == CHECKPOINT:
-            m = m._replace(does="put", floor=(m.n, m.term, m.applied))
+            # Who begins at the floor begins with what the owner's checkpoint says.
+            on_their_way = _appends([entry for entry, _ in flights], m.rest)
+            is_wrong = "a checkpoint has only what counts" not in rules
+            said = m.applied | (on_their_way if is_wrong else NONE)
+            m = m._replace(does="put", floor=(m.n, m.term, said))
         elif kind == DATA and what[1]:
             m = m._replace(applied=m.applied | {what[0]})
             changes["acked"] = changes.get("acked", world.acked) | {what[0]}

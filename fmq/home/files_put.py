@@ -1,0 +1,82 @@
+"""The owner puts the derived files of its directory into the home, before a floor names them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from zlib import crc32
+
+from fmq.home.floor_files import CHECKPOINT, NO_FILES, FilePiece, FloorFiles
+from fmq.home.home_calls import HomeCalls
+from fmq.home.home_history import HomeHistory
+from fmq.machine.disk import Directory
+from fmq.recovery.checkpoint import PART, Checkpoint, encode, read
+from fmq.recovery.derived_files import derived_names, is_index
+from fmq.store.journal.segment import HEADER_BYTES, decode_header, segment_name
+
+
+class FilesPut:
+    """Knows what the newest floor of one home names. One thread at a time may call it."""
+
+    def __init__(self, calls: HomeCalls, known: FloorFiles) -> None:
+        """`known` are the files of the floor that this owner has found."""
+        self._calls = calls
+        # Of the files of other owners, the indexes say the same as those here. A file of timers may
+        # be another one under the same name.
+        self._known = {name: each for name, each in known.pieces.items() if is_index(name)}
+
+    def put(self, directory: Directory, floor: HomeHistory) -> FloorFiles:
+        """Put the newest checkpoint in `directory`, and what belongs to it. Raises NoAnswer.
+
+        What cannot be read is left out, and so is a checkpoint that says more than `floor` has.
+        """
+        checkpoint = _newest(directory, floor)
+        if checkpoint is None:
+            return NO_FILES
+        pieces = {}
+        for name in derived_names(checkpoint):
+            known, is_part = self._known.get(name, []), name.endswith(PART)
+            if known and not is_part:
+                pieces[name] = known
+                continue
+            data = _bytes_of(directory, name)
+            if data is not None:
+                data = data[: checkpoint.part_size] if is_part else data
+                pieces[name] = self._put(name, data, floor.next, known)
+        self._known = {**pieces}
+        pieces[CHECKPOINT] = self._put(CHECKPOINT, encode(checkpoint), floor.next, [])
+        return FloorFiles(floor.position, checkpoint.applied_upto, pieces)
+
+    def _put(self, name: str, data: bytes, floor: int, known: list[FilePiece]) -> list[FilePiece]:
+        """Put what `data` has behind those pieces of the file that are known and still right."""
+        pieces, at = list[FilePiece](), 0
+        for each in known:
+            if crc32(data[at : each.end]) == each.crc and each.end <= len(data):
+                pieces.append(each)
+                at = each.end
+            else:
+                break
+        most = self._calls.objects.object_bytes_max
+        for start in range(at, len(data), most):
+            part = data[start : start + most]
+            piece = FilePiece(floor, start, start + len(part), crc32(part))
+            self._calls.put(piece.key(name), part)
+            pieces.append(piece)
+        return pieces
+
+
+def _newest(directory: Directory, floor: HomeHistory) -> Checkpoint | None:
+    name = segment_name(max(floor.segments))
+    with closing(directory.open(name)) as file:
+        store = decode_header(file.read(0, HEADER_BYTES), name).store
+    checkpoint = read(directory, store)
+    if checkpoint is None or checkpoint.applied_upto > floor.position:
+        return None
+    return checkpoint
+
+
+def _bytes_of(directory: Directory, name: str) -> bytes | None:
+    try:
+        with closing(directory.open(name)) as file:
+            return file.read(0, file.size())
+    except OSError:
+        return None
