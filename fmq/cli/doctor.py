@@ -46,6 +46,7 @@ EXTRAS = {
     "msgspec": "msgspec",
     "pydantic": "pydantic",
     "arrow": "pyarrow",
+    "buckets": "obstore",
     "spark": "pyspark",
     "delta": "deltalake",
     "iceberg": "pyiceberg",

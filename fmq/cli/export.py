@@ -1,8 +1,9 @@
 """`fmq export`: adds what is new in journals to files that other programs read.
 
 OUT gets a folder for each topic and day, `topic=orders/date=2026-01-31` (other views than messages:
-for each day), as Spark, Hive, pyarrow, DuckDB and Polars read them. Run it again to add what is
-new. A run that was killed has added whole chunks or nothing; run it again and it goes on there.
+for each day), as Spark, Hive, pyarrow, DuckDB and Polars read them. It is a directory, or an
+address of s3://, gs:// or az://. Run it again to add what is new. A run that was killed has added
+whole chunks or nothing; run it again and it goes on there.
 
 Parquet has every column as it is. JSON has a row a line, bodies in base64. CSV has bodies in base64
 too, and headers, lists and the like as JSON; an empty field is null, "" is an empty text. A text
@@ -39,7 +40,11 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "dirs", metavar="DIR", nargs="+", help="a directory, or a pattern; several are one table"
     )
-    parser.add_argument("out", metavar="OUT", help="where the files are, or will be")
+    parser.add_argument(
+        "out",
+        metavar="OUT",
+        help="where the files are, or will be: a directory, or s3://bucket/archive",
+    )
     parser.add_argument(
         "--format",
         dest="file_format",

@@ -1,4 +1,5 @@
 """The directory that is exported to. A lock keeps other exports out. Files are made in chunks.
+What a chunk needs of any destination is `Destination`; a bucket is another one.
 
 The files of a chunk are made in `_fmq/staging`. Once all of them are durable there, it is written
 down where each belongs, and only then they are moved. So whatever is interrupted, the next run
@@ -12,10 +13,12 @@ import fcntl
 import os
 import re
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Protocol
 
 from fmq.errors import Locked
 from fmq.export.errors import ExportFailed, NotAnExport
@@ -29,8 +32,36 @@ LOCK = f"{FOLDER}/lock"
 PART = "part"
 
 
-class Destination:
+class Destination(Protocol):
+    """Where the files of an export go. Only this run adds to it."""
+
+    out: str
+    state: Manifest
+
+    @property
+    def chunk_bytes_max(self) -> int:
+        """Return how many bytes of journals one chunk may have, or a little more."""
+
+    @property
+    def staging(self) -> str:
+        """Return the folder in which files are made, below folders called `part=...`."""
+
+    def clear_staging(self) -> None: ...
+
+    def note(self, state: Manifest) -> None:
+        """Save `state` as the new manifest."""
+
+    def publish(self, chunk: Chunk, layout: FolderLayout) -> tuple[int, int]:
+        """Move the staged files to their places. Return the number of files and of bytes."""
+
+    def finish(self) -> None:
+        """Finish the moves of an earlier run, if that run was interrupted in them."""
+
+
+class FolderDestination:
     """The directory of an export, locked by this process."""
+
+    chunk_bytes_max = sys.maxsize
 
     def __init__(self, out: str, state: Manifest) -> None:
         self.out = out
@@ -53,13 +84,12 @@ class Destination:
             shutil.rmtree(aside)
 
     def note(self, state: Manifest) -> None:
-        """Save `state` as the new manifest."""
         save(self.out, state)
         self.state = state
 
     def publish(self, chunk: Chunk, layout: FolderLayout) -> tuple[int, int]:
-        """Move the staged files to their places. Return the number of files and of bytes."""
-        moves = dict(self._moves(layout))
+        made = staged_files(self.staging, layout, self.state.chunks, self.out)
+        moves = {f"{STAGING}/{name}": target for name, target in made}
         size = sum(os.path.getsize(self._path(source)) for source in moves)
         for source in moves:
             _sync_file(self._path(source))
@@ -73,7 +103,6 @@ class Destination:
         return len(moves), size
 
     def finish(self) -> None:
-        """Finish the moves of an earlier run, if that run was interrupted in them."""
         if self.state.publishing is None:
             return
         moves = self.state.publishing.moves
@@ -93,39 +122,52 @@ class Destination:
             os.replace(self._path(source), self._path(target))
         except FileNotFoundError:
             if not os.path.exists(self._path(target)):
-                raise ExportFailed(
-                    f"{self._path(source)}: somebody has taken it away, so that "
-                    f"{target} is missing here. Export to a new directory."
-                ) from None
-
-    def _moves(self, layout: FolderLayout) -> Iterator[tuple[str, str]]:
-        """Yield the staged name and the final name of each file. Final names begin with the chunk,
-        so they sort in order.
-        """
-        with suppress(FileNotFoundError):
-            for folder in sorted(os.listdir(self.staging)):
-                if not os.path.isdir(os.path.join(self.staging, folder)):
-                    continue
-                name, _, part = folder.partition("=")
-                if name != PART:
-                    raise ExportFailed(
-                        f"the format keeps a folder {folder!r} of its own, which cannot be moved. "
-                        f"Nothing new is in {self.out}. Write it with Spark itself: "
-                        'spark.read.format("fmq").load(DIR).write.'
-                    )
-                home, names = layout.folder_of(part), os.listdir(os.path.join(self.staging, folder))
-                files = sorted(name for name in names if name[0] not in "._")
-                for number, file in enumerate(files):
-                    target = f"{home}/{self.state.chunks:08d}-{number:05d}{_ending(file)}"
-                    yield f"{STAGING}/{folder}/{file}", target
+                raise taken_away(self._path(source), target) from None
 
     def _path(self, name: str) -> str:
         return os.path.join(self.out, name)
 
 
+def staged_files(
+    staging: str, layout: FolderLayout, chunk: int, out: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the name in `staging` and the final name of each file. Final names begin with the
+    number of the chunk, so they sort in order.
+    """
+    with suppress(FileNotFoundError):
+        for folder in sorted(os.listdir(staging)):
+            if not os.path.isdir(os.path.join(staging, folder)):
+                continue
+            name, _, part = folder.partition("=")
+            if name != PART:
+                raise ExportFailed(
+                    f"the format keeps a folder {folder!r} of its own, which cannot be moved. "
+                    f"Nothing new is in {out}. Write it with Spark itself: "
+                    'spark.read.format("fmq").load(DIR).write.'
+                )
+            home, names = layout.folder_of(part), os.listdir(os.path.join(staging, folder))
+            files = sorted(name for name in names if name[0] not in "._")
+            for number, file in enumerate(files):
+                yield f"{folder}/{file}", f"{home}/{chunk:08d}-{number:05d}{_ending(file)}"
+
+
+def taken_away(source: str, target: str) -> ExportFailed:
+    return ExportFailed(
+        f"{source}: somebody has taken it away, so that {target} is missing here. Export to a new "
+        "directory."
+    )
+
+
+def other_files(out: str, name: str) -> NotAnExport:
+    return NotAnExport(
+        f"{out}: holds {name!r}, which no export made. Nothing was written; name a new or empty "
+        "directory, or one that an export has begun."
+    )
+
+
 @contextmanager
-def opened(out: str, shape: Shape) -> Iterator[Destination]:
-    """Return the destination at `out`, begun if it is new or empty. Raises Locked or
+def opened(out: str, shape: Shape) -> Iterator[FolderDestination]:
+    """Return the directory `out`, begun if it is new or empty. Raises Locked or
     NotAnExport.
     """
     try:
@@ -137,10 +179,7 @@ def opened(out: str, shape: Shape) -> Iterator[Destination]:
             f"{out}: not a directory. Nothing was written; name a new or empty one."
         ) from None
     if names - {FOLDER} and load(out) is None:
-        raise NotAnExport(
-            f"{out}: holds {min(names - {FOLDER})!r}, which no export made. Nothing was "
-            "written; name a new or empty directory, or one that an export has begun."
-        )
+        raise other_files(out, min(names - {FOLDER}))
     os.makedirs(os.path.join(out, FOLDER), exist_ok=True)
     lock = _locked(out)
     try:
@@ -150,7 +189,7 @@ def opened(out: str, shape: Shape) -> Iterator[Destination]:
             save(out, state)
             for folder in (out, os.path.dirname(os.path.abspath(out))):
                 sync_folder(folder)
-        yield Destination(out, state)
+        yield FolderDestination(out, state)
     finally:
         os.close(lock)
 
@@ -163,10 +202,15 @@ def _locked(out: str) -> int:
         os.close(fd)
         if error.errno != errno.EWOULDBLOCK:
             raise
-        locked = Locked(out, "another export")
-        locked.args = (f"{out}: another export is writing here. Nothing was changed; wait for it.",)
-        raise locked from None
+        raise busy(out, "is writing here. Nothing was changed; wait for it.") from None
     return fd
+
+
+def busy(out: str, what: str) -> Locked:
+    """Return the error that another export does `what`."""
+    locked = Locked(out, "another export")
+    locked.args = (f"{out}: another export {what}",)
+    return locked
 
 
 def hidden(task: int) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from fmq.arguments.path import PathLike, check_local, text_of
+from fmq.arguments.path import PathLike, text_of
 from fmq.errors import BadOption, ExtraMissing, FmqError, StorageFull
-from fmq.export.destination import Destination, opened
+from fmq.export.destination import Destination
 from fmq.export.errors import ExportFailed
 from fmq.export.layout import TIME_OF, FolderLayout, topic_folder
 from fmq.export.manifest import check_same
+from fmq.export.out_address import checked_out, destination_at
 from fmq.export.plan import CHUNK_BYTES, Gap, Plan, plan, topics_of
 from fmq.export.shape import Shape
 from fmq.machine.disk import is_full
@@ -101,7 +101,7 @@ def export(
     `raw`. Raises BadName if `out` is an address, such as one of s3:// or file://.
     """
     began = time.monotonic()
-    out = check_local(text_of(out))
+    out = checked_out(text_of(out))
     named = [paths] if isinstance(paths, str) else list(paths)
     for what, given, known in (
         ("view to export", view, TIME_OF),
@@ -116,10 +116,11 @@ def export(
         layout = shape.layout(topics_of(journals, permissive=permissive))
         for topic in layout.topics:
             topic_folder(topic)  # a bad name is refused here, before any file is made
-        place = held.enter_context(opened(os.path.abspath(out), shape))
+        place = held.enter_context(destination_at(out, shape))
         _go_on(place, shape, journals)
         reached = dict(place.state.reached)
-        todo = plan(journals, reached, view, skip_gaps=on_gap == "skip", chunk_bytes=chunk_bytes)
+        size = min(chunk_bytes, place.chunk_bytes_max)
+        todo = plan(journals, reached, view, skip_gaps=on_gap == "skip", chunk_bytes=size)
         _note_sources(place, journals, todo)
         run = ExportRun(place, layout, todo, progress)
         if todo.chunks:
@@ -160,7 +161,7 @@ def _note_sources(place: Destination, journals: Sequence[Snapshot], todo: Plan) 
 
 
 def _sources(journals: Sequence[Snapshot]) -> dict[str, str]:
-    return {journal.store.hex(): os.path.abspath(journal.path) for journal in journals}
+    return {journal.store.hex(): journal.path for journal in journals}
 
 
 def _exported(journal: Snapshot, reached: dict[str, int]) -> Exported:

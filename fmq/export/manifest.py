@@ -57,6 +57,11 @@ def load(out: str) -> Manifest | None:
             text = file.read()
     except FileNotFoundError:
         return None
+    return decoded(text, path)
+
+
+def decoded(text: str | bytes, path: str) -> Manifest:
+    """Return the manifest that `text` is. Raises NotAnExport if it is none."""
     try:
         return _decode(json.loads(text), path)
     except (ValueError, KeyError, TypeError) as error:
@@ -80,12 +85,17 @@ def _decode(says: dict[str, Any], path: str) -> Manifest:
     )
 
 
+def encoded(state: Manifest, **also: str) -> str:
+    said = {"version": VERSION, **asdict(state), **also}
+    return json.dumps(said, ensure_ascii=False, indent=1)
+
+
 def save(out: str, state: Manifest) -> None:
     """Save `state` as the manifest; durable on return."""
     folder = os.path.join(out, FOLDER)
     new, path = os.path.join(folder, f"{NAME}.new"), os.path.join(folder, NAME)
     with open(new, "w", encoding="utf-8") as file:
-        json.dump({"version": VERSION, **asdict(state)}, file, ensure_ascii=False, indent=1)
+        file.write(encoded(state))
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, path)

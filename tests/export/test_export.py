@@ -352,17 +352,24 @@ def test_small_views_are_exported(tmp_path: Path, out: Out, format: str, view: s
 
 
 @pytest.mark.parametrize(
-    "address", ["s3://bucket/x", "file:///tmp/x", "file:/tmp/x", "hdfs://host/x", Path("s3://b/x")]
+    "address", ["s3:/bucket/x", "abfs://b/x", "file:/tmp/x", "hdfs://host/x", Path("s3://b/x")]
 )
 def test_an_address_is_refused_as_a_destination(
     shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | Path
 ) -> None:
     """No folder is made that has the first part of the address as its name."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadName, match="an address, and no directory"):
+    with pytest.raises(BadName, match=r"an address that no export can be written to.*s3://, gs://"):
         export(shop, address)
     assert os.listdir(tmp_path) == []
     assert export(shop, "./s3:/x").rows > 0  # a folder of that name, for who means it
+
+
+def test_an_address_of_a_file_is_the_directory(shop: str, tmp_path: Path) -> None:
+    out = Out(tmp_path / "o u t")
+    assert export(shop, f"file://{tmp_path}/o%20u%20t").out == str(out)
+    assert out.rows() == expected(shop, "parquet")
+    assert export(shop, str(out)).rows == 0
 
 
 def test_a_destination_is_a_str_or_a_path(shop: str, tmp_path: Path) -> None:
