@@ -35,7 +35,8 @@ from tests.spark.conftest import QUIET
 ROOT = str(Path(__file__).resolve().parent.parent)
 ROWS_OF_A_BATCH = 1000
 SHARE = 0.35
-SLOW_SECONDS = 4
+TWIN_SECONDS = 30
+"""So long a slow task waits for its twin."""
 FAST_START = {
     # A driver lives for seconds, so its Java compiles little.
     "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -47,6 +48,7 @@ SPECULATION = {
     "spark__speculation": "true",
     "spark__speculation__interval": "100ms",
     "spark__speculation__quantile": "0.5",
+    "spark__speculation__multiplier": "1.1",
     "spark__speculation__minTaskRuntime": "500ms",
     "spark__driver__memory": "1g",
     "spark__executor__memory": "1024m",
@@ -74,17 +76,26 @@ class Deaths:
         self.note(point)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def wait_until_done(self, task: str) -> None:
+        """Wait until another attempt of `task` has prepared its rows, or for some seconds."""
+        ran = self._said.with_name("ran")
+        until = time.monotonic() + TWIN_SECONDS
+        while time.monotonic() < until:
+            if ran.exists() and task in ran.read_text().splitlines():
+                return
+            time.sleep(0.05)
+
     def may_die(self, point: str) -> None:
         if self.wants(point):
             self.die(point)
 
 
-def task_name() -> str:
-    """Return what all attempts of a task have in common."""
+def this_task() -> tuple[str, int]:
+    """Return what all attempts of this task have in common, and the number of this one."""
     context = TaskContext.get()
     assert context is not None
     told = context.getLocalProperty
-    return f"{told(RUN)} {told(EPOCH)} {context.partitionId()}"
+    return f"{told(RUN)} {told(EPOCH)} {context.partitionId()}", context.attemptNumber()
 
 
 class DyingWriter(StreamWriter):
@@ -94,23 +105,26 @@ class DyingWriter(StreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
         deaths = Deaths(self.folder)
-        is_slow = deaths.wants("slow task")
+        name, attempt = this_task()
+        is_slow = attempt == 0 and deaths.wants("slow task")
+        if is_slow:
+            deaths.note("slow task")
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in iterator:
                 middle = batch.num_rows // 2
                 yield batch.slice(0, middle)
                 deaths.may_die("task")
+                if is_slow:
+                    deaths.wait_until_done(name)
                 yield batch.slice(middle)
 
         done = super().write(rows())
+        if is_slow:
+            deaths.note("slow task that came late")
         if not (dies := deaths.wants("task, prepared")):
             # Twins alone prepare rows twice and live: an attempt that died has said nothing.
-            deaths.note(task_name(), "ran")
-        if is_slow:
-            deaths.note("slow task")
-            time.sleep(SLOW_SECONDS)
-            deaths.note("slow task that came late")
+            deaths.note(name, "ran")
         if dies:
             deaths.die("task, prepared")
         return done
