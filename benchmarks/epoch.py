@@ -5,7 +5,7 @@ transaction. The engine that it is written to is a process of its own, which loo
 what is visible: nothing, or all rows. Exits with 1 if a look saw something else, or rows differ.
 
     python -m benchmarks.epoch --rows 1000000
-    python -m benchmarks.epoch --rows 10000000 --limits default    # is refused
+    python -m benchmarks.epoch --rows 1000000 --undecided-mib 64    # is refused
 """
 
 from __future__ import annotations
@@ -35,10 +35,6 @@ from fmq.spark.write_options import parse_write
 from fmq.spark.writers import StreamWriter
 
 BODY = b"%0100d"
-LIMITS = {
-    "default": fmq.Options(),
-    "raised": fmq.Options(undecided_messages_max=1 << 40, undecided_bytes_max=1 << 40),
-}
 LOOK_SECONDS = 0.005
 MIB = 1 << 20
 
@@ -67,9 +63,10 @@ class TimedSource(DataSource):
         return writer
 
 
-def serve(path: str, options: fmq.Options) -> None:
+def serve(path: str, undecided_mib: int) -> None:
     """Serve until the input ends. Then print what was seen and spent, as JSON."""
     seen, ended = dict[int, int](), threading.Event()
+    options = fmq.Options(undecided_messages_max=1 << 40, undecided_bytes_max=undecided_mib * MIB)
     with fmq.open(path, options) as engine, engine.serve():
 
         def look() -> None:
@@ -114,12 +111,12 @@ def wrong_rows(path: str, rows: int) -> int:
     return wrong + found.count(0)
 
 
-def run(folder: str, rows: int, limits: str) -> int:
+def run(folder: str, rows: int, undecided_mib: int) -> int:
     print(f"{rows:,} rows were written in {fill(f'{folder}/source', rows):.1f} s", flush=True)
     sink = f"{folder}/sink"
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-m", "benchmarks.epoch", "--serve", sink, "--limits", limits]
-    engine = subprocess.Popen(command, **pipes)
+    command = [sys.executable, "-m", "benchmarks.epoch", "--serve", sink]
+    engine = subprocess.Popen([*command, "--undecided-mib", str(undecided_mib)], **pipes)
     assert engine.stdout is not None
     engine.stdout.readline()
     spark = fmq.spark.session("epoch", **QUIET)
@@ -141,7 +138,9 @@ def run(folder: str, rows: int, limits: str) -> int:
     spark.stop()
     said = json.loads(engine.communicate()[0])
     if refused:
-        print(f"{refused[-2000:]}\nthe engine showed so many rows: {said['seen']}")
+        said_why = [line for line in refused.splitlines() if line.startswith("fmq.errors.")]
+        print("\n".join(said_why[:1]) or refused)
+        print(f"rows that looks saw: {[*said['seen']]}; {said['left']} transactions left behind")
         return 1
     looks = {int(there): times for there, times in said["seen"].items()}
     halves = sum(times for there, times in looks.items() if there not in (0, rows))
@@ -158,15 +157,15 @@ def run(folder: str, rows: int, limits: str) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.epoch")
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--limits", choices=[*LIMITS], default="raised")
+    parser.add_argument("--undecided-mib", type=int, default=1 << 14, help="the engine's limit")
     parser.add_argument("--directory", type=Path, help="where the files lie")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.serve:
-        serve(asked.serve, LIMITS[asked.limits])
+        serve(asked.serve, asked.undecided_mib)
         return 0
     with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
-        return run(folder, asked.rows, asked.limits)
+        return run(folder, asked.rows, asked.undecided_mib)
 
 
 if __name__ == "__main__":

@@ -105,7 +105,8 @@ class Bench:
             "fmq": lambda: through(self._fmq(path, COLUMNS)),
             "parquet": lambda: through(parquet),
         }
-        seconds = in_turn(read, self._rounds)
+        # One time through ten million rows compiles as much as three through a million.
+        seconds = in_turn(read, self._rounds, 1 if rows > MANY else WARM)
         tasks = self._fmq(path, COLUMNS).rdd.getNumPartitions()
         print(f"{rows:,} rows, {tasks} tasks: {seconds['fmq']:.2f} s, ", end="")
         print(f"{seconds['fmq'] / seconds['parquet']:.2f} x Parquet", flush=True)
@@ -250,10 +251,12 @@ def batches(rows: int, batch: int) -> Iterator[list[bytes]]:
 # --- measuring ------------------------------------------------------------------------------
 
 
-def in_turn(subjects: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def in_turn(
+    subjects: dict[str, Callable[[], object]], rounds: int, warm: int = WARM
+) -> dict[str, float]:
     """The median of the seconds that each takes, after some that do not count."""
     for run in subjects.values():
-        for _ in range(WARM):
+        for _ in range(warm):
             run()
     seconds: dict[str, list[float]] = {name: [] for name in subjects}
     for _ in range(rounds):
