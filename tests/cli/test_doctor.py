@@ -21,7 +21,7 @@ MOUNTS = """\
 
 
 def test_a_directory_in_which_an_engine_runs_is_fit_and_not_touched(tmp_path: Path) -> None:
-    with fmq.open(tmp_path / "shop") as engine:
+    with fmq.open(tmp_path / "shop", background=False) as engine:
         engine.send("t", b"x")
         before = contents(tmp_path)
         done = fmq_json("doctor", tmp_path / "shop")
