@@ -102,15 +102,15 @@ class Shadow:
             undecided = [transaction_in(each, record.tx) for each in (mine, theirs)]
             self._equal(f"transaction {record.tx}", *undecided)
         elif isinstance(record, Acks):
-            for ack in record.ranges:
-                key = ack.group, ack.topic, ack.queue
+            for key in dict.fromkeys(
+                (each.group, each.topic, each.queue) for each in record.ranges
+            ):
                 acked = [each.acked_of(*key).beyond(0) for each in (mine, theirs)]
                 self._equal(f"acks of {key}", *acked)
-
         elif isinstance(record, Tried):
-            for each in record.ranges:
-                tried = [ledger.tried_of(*each[:3]).all() for ledger in (mine, theirs)]
-                self._equal(f"tries of {each[:3]}", *tried)
+            for key in dict.fromkeys(each[:3] for each in record.ranges):
+                tried = [each.tried_of(*key).all() for each in (mine, theirs)]
+                self._equal(f"tries of {key}", *tried)
 
     def _equal(self, what: str, mine: Any, theirs: Any) -> None:
         assert mine == theirs, f"{what}: the bytes say {mine}, and the engine remembers {theirs}"
