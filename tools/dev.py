@@ -4,7 +4,7 @@
     python3 tools/dev.py            ready to commit? format, lint, types, tests
     python3 tools/dev.py test ...   the tests; what follows goes to pytest
     python3 tools/dev.py test engine    one ring of them: engine, inside, integrations, crash
-    python3 tools/dev.py test -n 0 ...  in one process; else in three, unless files are named
+    python3 tools/dev.py test -n 0 ...  in one process; else in four, unless files are named
     python3 tools/dev.py test --processor 20    with the tests that cost the most
     python3 tools/dev.py lint       format, lint and types
     python3 tools/dev.py docs       do links resolve, do snippets run?
@@ -49,7 +49,7 @@ WITH_TOOLS = "with-tools"
 PYTHON = "{}.{}".format(*sys.version_info)
 PYTHON_MIN = (3, 11)
 PROCESSORS_MIN = 2
-PROCESSES = 3  # that share the tests: half of the time they wait, for syncs, servers and children
+PROCESSES = 4  # that share the tests: half of the time they wait, for syncs, servers and children
 DOWNLOAD_MB = 860  # of a set-up with tools, about; Spark alone is 456
 SECONDS_BETWEEN_LINES = 10  # of a set-up that is not read on a terminal
 SNIPPET_TIMEOUT = 180  # seconds; a cold Spark takes ten
