@@ -10,13 +10,19 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 
 import fmq
+from fmq.arguments.path import ADDRESS
+from fmq.errors import BadName, BadOption
 from fmq.findings.text import plain
 from fmq.findings.visit import visit
 from fmq.recovery.layout import QUARANTINE
 
 
 def served(path: str) -> fmq.RemoteEngine | None:
-    """Return a client of the process that serves the directory; None if no process does."""
+    """Return a client of the process that serves the directory. Return None if no process does, or
+    if it is a home: its owner would ask for a token.
+    """
+    if ADDRESS.match(path):
+        return None
     try:
         return fmq.connect(path, start=False, retry_for=0.0)
     except (fmq.errors.NotServed, fmq.errors.NotAllowed, fmq.errors.Locked):
@@ -36,11 +42,17 @@ def asked(path: str, engine: fmq.ReadOnlyEngine) -> Iterator[fmq.ReadOnlyEngine 
         yield client
 
 
-def reading(path: str) -> fmq.ReadOnlyEngine | fmq.RemoteEngine:
+def reading(path: str, *, follows: bool = False) -> fmq.ReadOnlyEngine | fmq.RemoteEngine:
     """Return an engine to ask: a client of the process that serves the directory, because it has
     the newest state. If none serves, return an engine that reads the files, beside any process that
-    writes them.
+    writes them. A home is shown as it is now, so it is refused if the verb `follows` what comes.
     """
+    if follows and ADDRESS.match(path):
+        raise BadOption(
+            f"{path}: a home is shown as it is at one moment, so nothing that comes would be seen. "
+            "Nothing was changed. Ask for what is there (such as fmq tail --no-follow), or name "
+            "the directory of the owner: `fmq home` says where it is."
+        )
     with visit(path):
         return served(path) or fmq.open(path, read_only=True)
 
@@ -53,6 +65,7 @@ def writing(
     unless it may `create` one: fmq.open would make the directory of a mistyped name. None stands
     for a verb without `--create`.
     """
+    check_no_address(path)
     if not create:
         try:
             with visit(path):
@@ -64,6 +77,16 @@ def writing(
     with suppress(fmq.errors.NotServed):
         return fmq.connect(path, start=False, retry_for=0.0, resolve=resolve)
     return fmq.open(path, background=False, resolve=resolve)
+
+
+def check_no_address(path: str) -> None:
+    """Raise BadName for an address, in a verb that changes something."""
+    if ADDRESS.match(path):
+        raise BadName(
+            f"path {path!r}: an address, and what is there is only read here: a home is changed by "
+            "its owner. Nothing was changed. Name the directory of the owner (`fmq home` says "
+            "which process that is), or connect a program by fmq.connect."
+        )
 
 
 def groups_near(path: str, name: str) -> str:

@@ -77,7 +77,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    with reading(args.dir) as engine:
+    with reading(args.dir, follows=args.follows) as engine:
         there = engine.topic(args.topic).queues()
         queues = [each for each in there if args.queue in (None, each.queue)]
         if not queues:

@@ -52,7 +52,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     left = (0 if sys.stdout.isatty() else 1) if args.count is None else args.count
     history: dict[str, list[float]] = {}
-    with reading(args.dir) as engine, output.screen(stays=left == 1) as show:
+    with reading(args.dir, follows=True) as engine, output.screen(stays=left == 1) as show:
         before = look(engine)
         while True:
             time.sleep(args.interval)

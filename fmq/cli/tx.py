@@ -17,7 +17,7 @@ from fmq.cli.codes import ERROR, FINE, PROBLEM
 from fmq.cli.messages import body_of, body_row, value_row
 from fmq.cli.output import Column, Output, Row, note
 from fmq.cli.person import person
-from fmq.cli.place import reading, served, writing
+from fmq.cli.place import check_no_address, reading, served, writing
 from fmq.cli.resolve_option import add_resolve, databases_in
 from fmq.codecs.body_fields import as_text
 from fmq.engines.read_only_engine import undecided_on_the_disk
@@ -125,6 +125,7 @@ def run_ask(args: argparse.Namespace, output: Output) -> int:
             "fmq tx ask: name a transaction, whose checker is asked, or databases by --resolve. "
             "Nothing was asked."
         )
+    check_no_address(args.dir)
     with visit(args.dir):
         engine = served(args.dir)
     if engine is None:

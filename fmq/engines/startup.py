@@ -15,7 +15,7 @@ from fmq.engines.engine import Engine
 from fmq.engines.read_only_door import ReadOnlyDoor
 from fmq.engines.read_only_engine import ReadOnlyEngine
 from fmq.engines.thread_door import ThreadDoor
-from fmq.errors import HomeRefused, StorageFull, Unreadable
+from fmq.errors import StorageFull, Unreadable
 from fmq.machine.disk import Directory, Disk, is_full
 from fmq.posix import RealDisk
 from fmq.posix.memory_disk import MemoryDisk
@@ -88,16 +88,9 @@ def open(
     """
     where = text_of(path)
     if disk is None and read_only and ADDRESS.match(where):
-        # Imported here: few programs have a home.
-        from fmq.home.home_addresses import is_home, without_secrets
-        from fmq.home.home_reader import disk_to_read
+        from fmq.home.home_reader import home_to_read  # imported here: few programs have a home
 
-        disk = disk_to_read(where)
-        if disk is None and is_home(where):
-            raise HomeRefused(
-                f"{without_secrets(where)}: no home can be read at this address. Nothing was "
-                "opened. Look whether it can be reached, and is yours to read."
-            )
+        disk = home_to_read(where)
     in_memory = where == MEMORY and disk is None and home is None
     if not in_memory and (disk is None or not read_only):
         check_local(where)

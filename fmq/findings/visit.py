@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from fmq.arguments.path import ADDRESS, check_local
 from fmq.errors import NotAStore
-from fmq.machine.disk import Directory
+from fmq.machine.disk import Directory, Disk
 from fmq.posix import RealDisk
 from fmq.recovery.layout import LOCK, LOCK_BYTES, lock_says, look
 
@@ -16,14 +17,27 @@ LOCKS = "/proc/locks"
 
 @contextmanager
 def visit(path: str) -> Iterator[Directory]:
-    """Return the directory at `path`. Raises NotAStore if no journal was begun in it."""
-    directory = RealDisk().directory(path, make=False)
+    """Return the directory at `path`, or the home at that address. Raises NotAStore if no journal
+    was begun in it.
+    """
+    directory = _disk_of(path).directory(path, make=False)
     try:
         if look(directory).fresh:
             raise no_journal(path)
         yield directory
     finally:
         directory.close()
+
+
+def _disk_of(path: str) -> Disk:
+    if not ADDRESS.match(path):
+        return RealDisk()
+    from fmq.home.home_reader import home_to_read  # imported here: few look at a home
+
+    disk = home_to_read(path)
+    if disk is None:
+        check_local(path)
+    return disk or RealDisk()
 
 
 def no_journal(path: str) -> NotAStore:
@@ -39,6 +53,9 @@ def writer_of(directory: Directory) -> str | None:
 
     Trying the lock would tell, too, and for that moment refuse an engine that is opening.
     """
+    owner: str | None = getattr(directory, "owner", None)
+    if owner is not None:  # a home: its owner may have ended
+        return owner
     holder, inodes = (
         f"an engine whose {LOCK} has been removed",
         {str(os.stat(directory.path).st_ino)},

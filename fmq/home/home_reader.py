@@ -17,9 +17,16 @@ from fmq.arguments.path import ADDRESS
 from fmq.basics.clock import SystemClock
 from fmq.errors import ExtraMissing, HomeRefused, Locked, NotAStore
 from fmq.home.files_taken import Wanted
-from fmq.home.home_addresses import RETRY_SECONDS, check_address, is_home, objects_at
+from fmq.home.home_addresses import (
+    RETRY_SECONDS,
+    check_address,
+    is_home,
+    objects_at,
+    without_secrets,
+)
 from fmq.home.home_history import HomePiece
 from fmq.home.home_log import HomeLog
+from fmq.home.home_owner import owner_text
 from fmq.home.objects import NoAnswer, Objects
 from fmq.machine.disk import Buffer, Page
 from fmq.posix import RealDisk
@@ -38,6 +45,19 @@ def disk_to_read(address: str) -> HomeReadDisk | None:
         if objects.names("slots"):
             return HomeReadDisk(address)
     return None
+
+
+def home_to_read(address: str) -> HomeReadDisk | None:
+    """Return what `disk_to_read` returns. Raises HomeRefused if no home can be read there, and the
+    address can be nothing else.
+    """
+    disk = disk_to_read(address)
+    if disk is None and is_home(address):
+        raise HomeRefused(
+            f"{without_secrets(address)}: no home can be read at this address. Nothing was "
+            "opened. Look whether it can be reached, and is yours to read."
+        )
+    return disk
 
 
 class HomeReadDisk:
@@ -80,6 +100,11 @@ class HomeReadDirectory:
     def position(self) -> int:
         """The end of the journal, when the home was read."""
         return self._log.history.position
+
+    @property
+    def owner(self) -> str:
+        """Who had the home when it was read, for a person."""
+        return owner_text(self._log.history.said)
 
     def again(self) -> HomeReadDirectory:
         """Return this directory for one more user, who closes it, too."""

@@ -42,3 +42,55 @@ def test_a_directory_that_is_no_cache_is_refused(tmp_path: Path) -> None:
     fmq.open(tmp_path / "b").close()
     done = fmq_process("home", home, tmp_path / "b")
     assert (done.returncode, "is no cache of a home" in done.stderr) == (3, True)
+
+
+LOOKS = (
+    *("read DIR orders", "find DIR orders k", "tail DIR orders --no-follow", "topics DIR"),
+    *("topics DIR --bytes", "topic list DIR", "records DIR", "tx list DIR", "tx show DIR TX"),
+    *("group list DIR", "delayed list DIR", "schedule list DIR"),
+)
+
+
+def test_what_is_in_a_home_is_shown_without_its_directory(tmp_path: Path) -> None:
+    home, path = f"file://{tmp_path}/home", tmp_path / "a"
+    with fmq.open(path, home=home) as engine:
+        engine.send("orders", b"lamp", key="k")
+        engine.consumer("orders", group="mail").close()
+        tx = engine.transaction(producer="shop")
+        tx.send("orders", b"open")
+        tx.prepare()
+        for look in LOOKS:
+            words = look.replace("TX", tx.tx_id).split()
+            here, there = (
+                fmq_json(*(where if word == "DIR" else word for word in words))
+                for where in (path, home)
+            )
+            for row in (*here.lines, *there.lines):
+                row.pop("age_seconds", None)
+            assert (there.code, there.lines) == (0, here.lines), look
+        (about,) = fmq_json("info", home).of("directory")
+        assert about["writer"].startswith(f"process {os.getpid()} on")
+        assert fmq_json("why", home).of("verdict")
+        assert fmq_json("explain", home, tx.tx_id).of("step")
+
+
+def test_a_home_is_not_followed_and_is_changed_by_its_owner_alone(tmp_path: Path) -> None:
+    home = f"file://{tmp_path}/home"
+    with fmq.open(tmp_path / "a", home=home) as engine:
+        engine.send("orders", b"lamp")
+        end = engine.stats().position
+    for verb in (["tail", home, "orders"], ["top", home]):
+        done = fmq_process(*verb)
+        assert (done.returncode, "as it is at one moment" in done.stderr) == (3, True)
+    for verb in (
+        *(
+            ["send", home, "orders", "x"],
+            ["config", home, "retain_bytes=1GiB"],
+        ),
+        *(["tx", "decide", home, "id", "commit", "--reason", "r"], ["tx", "ask", home, "id"]),
+        *(["group", "delete", home, "g"], ["backup", home, f"{tmp_path}/b"]),
+    ):
+        done = fmq_process(*verb)
+        assert (done.returncode, "an address" in done.stderr) == (3, True), (verb, done.stderr)
+    with fmq.open(home, read_only=True) as reader:
+        assert reader.stats().position == end
