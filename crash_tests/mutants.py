@@ -7,6 +7,7 @@ files but those with a bug are links, so that what Python has compiled is used a
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import os
 import shutil
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import cache_from_source
 from pathlib import Path
 
@@ -46,23 +48,46 @@ def shows(mutant: Mutant, failure: Path) -> bool:
 def planted(mutant: Mutant) -> Iterator[str]:
     """Yield a folder with a copy of fmq that has the bug. Raises if the text to replace is not
     there once.
+
+    A process has one such folder, and plants one bug after the other in it.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("fmq", "crash_tests"):
-            _link(name, folder)
-        for old, new in ((mutant.old, mutant.new), *mutant.more):
-            _replace(Path(folder, "fmq"), mutant.name, old, new)
+    folder = _copy()
+    sources, changed = dict(_sources()), set[str]()
+    for old, new in ((mutant.old, mutant.new), *mutant.more):
+        having = [file for file, source in sources.items() if old in source]
+        if len(having) != 1:
+            raise LookupError(f"{mutant.name}: {len(having)} files say {old!r}")
+        sources[having[0]] = sources[having[0]].replace(old, new)
+        changed.add(having[0])
+    try:
+        for file in changed:
+            for each in (file, cache_from_source(file)):
+                Path(folder, each).unlink(missing_ok=True)  # a link to the tree
+            Path(folder, file).write_text(sources[file])
         yield folder
+    finally:
+        for file in changed:
+            for each in (file, cache_from_source(file)):
+                Path(folder, each).unlink(missing_ok=True)
+                if Path(ROOT, each).exists():
+                    Path(folder, each).symlink_to(Path(ROOT, each))
 
 
-def _replace(package: Path, name: str, old: str, new: str) -> None:
-    having = [file for file in package.rglob("*.py") if old in file.read_text()]
-    if len(having) != 1:
-        raise LookupError(f"{name}: {len(having)} files say {old!r}")
-    source = having[0].read_text().replace(old, new)
-    having[0].unlink()  # a link to the tree
-    having[0].write_text(source)
-    Path(cache_from_source(having[0])).unlink(missing_ok=True)
+@cache
+def _sources() -> dict[str, str]:
+    """Return the source of each module of fmq that a bug may be planted in."""
+    files = [each for each in (ROOT / "fmq").rglob("*.py") if "spark" not in each.parts]
+    return {str(each.relative_to(ROOT)): each.read_text() for each in files}
+
+
+@cache
+def _copy() -> str:
+    """Return the folder of this process in which bugs are planted. It goes with the process."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    for name in ("fmq", "crash_tests"):
+        _link(name, folder)
+    return folder
 
 
 def _link(name: str, folder: str) -> None:
@@ -72,8 +97,9 @@ def _link(name: str, folder: str) -> None:
 
 
 def _fails_tests(arguments: list[str], folder: str) -> bool:
-    _link("tests", folder)
-    shutil.copy(ROOT / "pyproject.toml", folder)
+    if not Path(folder, "tests").exists():
+        _link("tests", folder)
+        shutil.copy(ROOT / "pyproject.toml", folder)
     done = _run(["pytest", "-x", *arguments], folder)
     if done.returncode not in (0, 1):  # 1 is a failed test, all others say that none ran
         raise RuntimeError(done.stdout + done.stderr)
