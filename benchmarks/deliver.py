@@ -2,7 +2,8 @@
 
 Processor time of all threads, warm, the formats in turn: the median of the rounds' ratios to plain
 Parquet, which is the same rows read by `fmq.table.read` and written by pyarrow into one file. With
-`since`: what reading the last 1 % costs, beside reading all.
+`since`: what reading the last 1 % costs, beside reading all. With `audit`: what an audit of a table
+costs, beside reading all rows of it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from time import process_time
 
@@ -18,8 +20,10 @@ import pyarrow.parquet as parquet
 
 import fmq
 import fmq.table
-from fmq.lake import LakeDelivery, deliver, table_at
+from fmq.lake import LakeDelivery, audit, deliver, rows_at, table_at
 from fmq.lake.lake_delivery import schema_for
+from fmq.lake.lake_table import FORMATS
+from fmq.lake.table_part import TablePart
 
 APPEND = 1000
 Work = Callable[[Path], object]
@@ -97,6 +101,26 @@ def _measure_since(path: str, rounds: int, where: str) -> None:
     )
 
 
+def measure_audit(path: str, messages: int, rounds: int) -> None:
+    for to in FORMATS:
+        with tempfile.TemporaryDirectory() as folder:
+            url = f"{folder}/{'lake/shop.messages' if to == 'iceberg' else 'lake'}"
+            deliver(path, url, to=to, once=True, rows=messages // 10)
+            store, ratios, took = fmq.table.read(path).store, list[float](), list[float]()
+            for _ in range(rounds):
+                began = process_time()
+                with closing(rows_at(url, to)) as table:
+                    rows = table.read(TablePart(store), table.columns).num_rows
+                read, began = process_time() - began, process_time()
+                assert audit(path, url, to=to).ok and rows == messages
+                took.append(process_time() - began)
+                ratios.append(took[-1] / read)
+        cost = (
+            f"{statistics.median(took):.2f} s, {statistics.median(ratios):.1f} x reading the table"
+        )
+        print(f"an audit of {messages:,} rows in {to}: {cost}")
+
+
 def idle(path: str) -> float:
     """Return the processor seconds of a look of a delivery that finds nothing new."""
     with tempfile.TemporaryDirectory() as folder:
@@ -111,14 +135,17 @@ def idle(path: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("since", "all"), default="all")
+    parser.add_argument("what", nargs="?", choices=("since", "audit", "all"), default="all")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/shop"
         fill(path, args.messages)
-        measure_since(path, args.rounds)
+        if args.what != "audit":
+            measure_since(path, args.rounds)
+        if args.what != "since":
+            measure_audit(path, args.messages, args.rounds)
         if args.what == "all":
             measure(path, args.messages, args.rounds)
             print(f"a look that finds nothing new: {idle(path) * 1000:.0f} ms")

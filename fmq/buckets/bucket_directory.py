@@ -78,14 +78,22 @@ class BucketDirectory:
         self._files, self._root = _store_of(self.path, os.getpid())
 
     def names(self) -> list[str]:
-        return [each.base_name for each in self._listed()]
+        return [*self._listed()]
 
     def folders(self) -> list[str]:
         """Return the names that are directories themselves."""
-        return [each.base_name for each in self._listed() if each.type is fs.FileType.Directory]
+        return [name for name, is_folder in self._listed().items() if is_folder]
 
-    def _listed(self) -> Any:
-        return self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
+    def _listed(self) -> dict[str, bool]:
+        """Return the names, and which of them are directories."""
+        # In Google's store pyarrow lists no directory, so they are told by what lies below them.
+        deep = self._files.type_name == "gcs"
+        wanted = fs.FileSelector(self._root, allow_not_found=True, recursive=deep)
+        found: dict[str, bool] = {}
+        for each in self._files.get_file_info(wanted):
+            name, below, _ = each.path.removeprefix(f"{self._root}/").partition("/")
+            found[name] = bool(below) or each.type is fs.FileType.Directory
+        return found
 
     def open(self, name: str, *, write: bool = False) -> BucketFile:
         if write:

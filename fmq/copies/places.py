@@ -6,16 +6,24 @@ import re
 
 from fmq.arguments.path import check_local
 from fmq.copies.ship_pieces import PlaceInDirectory, ShippingPlace
-from fmq.errors import BadOption
+from fmq.errors import BadName, BadOption
 from fmq.machine.disk import Disk
 
 S3 = re.compile(r"s3:/+([^/]+)/*(.*?)/*")  # one slash is enough: pathlib makes one of two
+
+OTHER_STORES = re.compile(r"(gs|az)://")
 
 
 def address_of(text: str) -> str:
     """Return the address `text` in its normal form. Raises BadName if it is no such address."""
     bucket = S3.fullmatch(text)
     if bucket is None:
+        if OTHER_STORES.match(text):
+            raise BadName(
+                f"{text!r}: an address to which no journal is shipped, but to a directory or "
+                "s3://. Nothing was changed. Into this store goes a home, by home= or `fmq move`, "
+                "an export, by `fmq export`, or a table, by `fmq deliver`."
+            )
         return check_local(text)
     return "s3://" + "/".join(filter(None, bucket.groups()))
 

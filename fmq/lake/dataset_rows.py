@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,11 +24,19 @@ class DatasetRows:
     def count(self, part: TablePart | None = None) -> int:
         return int(self._data.count_rows(filter=None if part is None else _is_in(part)))
 
+    def stores(self) -> set[str]:
+        return stores_in(self._data.to_batches(columns=["store"]))
+
     def read(self, part: TablePart, columns: Sequence[str]) -> pa.Table:
         return self._data.to_table(columns=list(columns), filter=_is_in(part))
 
     def close(self) -> None:
         """Do nothing, because nothing is open between two calls."""
+
+
+def stores_in(batches: Iterable[pa.RecordBatch]) -> set[str]:
+    """Return the values of the column `store`."""
+    return {store for batch in batches for store in batch.column("store").unique().to_pylist()}
 
 
 def _is_in(part: TablePart) -> pc.Expression:

@@ -30,6 +30,7 @@ from pyiceberg.table import FileScanTask, Table, WriteTask
 from sqlalchemy.exc import OperationalError
 
 from fmq.errors import BadOption
+from fmq.lake.dataset_rows import stores_in
 from fmq.lake.file_groups import SMALL_BYTES, grouped
 from fmq.lake.lake_batch import LakeBatch
 from fmq.lake.lake_errors import TableMoved, check_rows, no_table
@@ -180,6 +181,9 @@ class IcebergRows:
         if part is None:
             return self._table.scan().count()
         return self._table.scan(row_filter=_is_in(part)).count()
+
+    def stores(self) -> set[str]:
+        return stores_in(self._table.scan(selected_fields=("store",)).to_arrow_batch_reader())
 
     def read(self, part: TablePart, columns: Sequence[str]) -> pa.Table:
         return self._table.scan(row_filter=_is_in(part), selected_fields=tuple(columns)).to_arrow()

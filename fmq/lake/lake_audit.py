@@ -2,7 +2,8 @@
 
 The table says up to which position it has a journal. Up to there every message must be in it once,
 with all of its values; behind it there must be nothing. Both sides are read anew, in parts of whole
-appends, so a transaction is looked at as a whole.
+appends, so a transaction is looked at as a whole. Messages are found by indexes, and COMMITs in the
+journal itself: so what these state is compared, too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from fmq.lake.lake_errors import OtherTable, check_columns
 from fmq.lake.lake_rows import LakeRows, rows_at
 from fmq.lake.table_part import TablePart
+from fmq.lake.transaction_counts import COUNTED, STATED, counted_in, stated_by
 from fmq.table.fleet import see_all
 from fmq.table.read import rows_of
 from fmq.table.read_range import ReadRange, range_of
@@ -38,8 +40,9 @@ class LakeFinding(NamedTuple):
 
     kind: str
     """`missing`, `half` (a transaction of which other rows are there), `doubled`, `unknown` (no
-    such message is visible), `differs`, `beyond` (a row behind the position that the table names)
-    or `ahead` (a position behind the journal's end)."""
+    such message is visible), `differs`, `beyond` (a row behind the position that the table names),
+    `ahead` (a position behind the journal's end), `foreign` (rows of a store of which the table
+    names no position) or `unstated` (a COMMIT states another number of messages)."""
     path: str
     topic: str | None
     queue: int | None
@@ -131,6 +134,8 @@ class _Audit:
             self._note_beyond(journal, end)
             older += table.count(TablePart(store, None, min(journal.first, end)))
         others = table.count() - sum(table.count(TablePart(store)) for store in stores)
+        if others:
+            self._note_foreign(others, stores)
         found = tuple(self._findings)
         return LakeAudit(self._rows, self._transactions, older, others, self._wrong, found)
 
@@ -168,6 +173,19 @@ class _Audit:
         got = self._read(TablePart(part.store, part.first, part.end))
         if not got.equals(wanted):
             self._note_differences(journal, wanted.to_pylist(), got.to_pylist())
+        elif {*COUNTED} <= {*self._schema.names}:
+            self._compare_counts(journal, part, got)
+
+    def _compare_counts(self, journal: Snapshot, part: ReadRange, rows: pa.Table) -> None:
+        decided = rows_of(journal, part, "transactions", STATED)
+        stated, counted = stated_by(decided, self._wanted.topics), counted_in(rows)
+        if stated == counted:
+            return
+        for tx_id in sorted(stated.keys() | counted.keys()):
+            said, has = stated.get(tx_id, 0), counted.get(tx_id, 0)
+            if said != has:
+                what = f"its COMMIT states {said} messages here, and the journal shows {has}"
+                self._note("unstated", journal, {"position": part.first, "tx_id": tx_id}, what)
 
     def _read(self, part: TablePart) -> pa.Table:
         found = self._table.read(part, self._schema.names).select(self._schema.names)
@@ -217,14 +235,21 @@ class _Audit:
         for row in rows.to_pylist():
             self._note("beyond", journal, row, what)
 
+    def _note_foreign(self, others: int, stores: Sequence[str]) -> None:
+        """Others may have delivered their journals into the table. Then it names positions."""
+        for store in sorted(self._table.stores() - {*stores}):
+            if self._table.position(store) is None:
+                count = self._table.count(TablePart(store))
+                what = f"{count} of {others} rows of other stores: the table names no position"
+                self._add(LakeFinding("foreign", f"store {store}", None, None, None, 0, None, what))
+
     def _note(self, kind: str, journal: Snapshot, row: Mapping[str, Any], what: str) -> None:
+        place = {name: row.get(name) for name in ("topic", "queue", "offset", "tx_id")}
+        self._add(LakeFinding(kind, journal.path, position=row["position"], reason=what, **place))
+
+    def _add(self, finding: LakeFinding) -> None:
         self._wrong += 1
         if len(self._findings) < LISTED_MAX:
-            named = ("topic", "queue", "offset", "tx_id")
-            place = {name: row.get(name) for name in named}
-            finding = LakeFinding(
-                kind, journal.path, position=row["position"], reason=what, **place
-            )
             self._findings.append(finding)
 
 

@@ -30,6 +30,9 @@ class LakeRows(Protocol):
     def count(self, part: TablePart | None = None) -> int:
         """Return how many rows a part has, by default the whole table."""
 
+    def stores(self) -> set[str]:
+        """Return the stores of which there are rows."""
+
     def read(self, part: TablePart, columns: Sequence[str]) -> pa.Table:
         """Return these columns of the rows of a part, in any order."""
 

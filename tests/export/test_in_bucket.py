@@ -28,7 +28,7 @@ from tests import budget
 from tests.export.dying_requests import DyingRequests
 from tests.export.killing import CHUNK_BYTES
 from tests.export.reading import Out, expected
-from tools.home_servers import SeaweedHome, missing
+from tools.home_servers import AzuriteHome, SeaweedHome, missing
 
 pytestmark = pytest.mark.skipif(bool(missing("seaweedfs")), reason=missing("seaweedfs"))
 obstore = pytest.importorskip("obstore")
@@ -120,6 +120,28 @@ def test_a_journal_in_a_bucket_is_exported_to_one(
     assert to_bucket("s3://homes/journals/shop").rows == 1900
     assert copied(NAME).rows() == expected(shop, "parquet")
     assert to_bucket(shop).rows == 0
+
+
+@pytest.mark.skipif(bool(missing("azurite")), reason=missing("azurite"))
+def test_a_container_of_azure_is_exported_to(
+    shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ACCOUNT_NAME", "ACCOUNT_KEY", "ENDPOINT"):
+        monkeypatch.setenv(f"AZURE_STORAGE_{name}", "")  # so that it is undone
+    azurite = AzuriteHome(tmp_path)
+    try:
+        assert export(shop, "az://homes/archive", chunk_bytes=CHUNK_BYTES).rows == 1900
+        assert export(shop, "az://homes/archive").rows == 0
+        how: Any = {"allow_http": True}
+        store = obstore.store.from_url("az://homes/archive", client_options=how)
+        found = {each["path"]: each["size"] for page in obstore.list(store) for each in page}
+    finally:
+        azurite.end()
+    folder = Out(tmp_path / "folder")
+    export(shop, str(folder), chunk_bytes=CHUNK_BYTES)
+    sizes = {name: len(data) for name, data in folder.files().items()}
+    assert {name: size for name, size in found.items() if name[0] != "_"} == sizes
+    assert [name for name in found if name[0] == "_"] == ["_fmq/export.json"]
 
 
 # --- what is killed ------------------------------------------------------------------------------

@@ -87,6 +87,21 @@ def invented(rows: pa.Table, index: int) -> pa.Table:
     return pa.concat_tables([rows, changed(rows, index, offset=9999).slice(rows.num_rows - 1)])
 
 
+def early(rows: pa.Table, offset: int) -> int:
+    """Return the index of the row of one of the first emails, which are compared together."""
+    is_it = pc.and_(
+        pc.equal(rows.column("topic"), "emails"), pc.equal(rows.column("offset"), offset)
+    )
+    return int(pc.indices_nonzero(is_it)[0].as_py())
+
+
+def swapped(rows: pa.Table) -> pa.Table:
+    """Let two messages have each other's offsets."""
+    made = changed(rows, early(rows, 1), offset=-1)
+    made = changed(made, early(made, 2), offset=1)
+    return changed(made, early(made, -1), offset=2)
+
+
 FAULTS: dict[str, tuple[Change, dict[str, int]]] = {
     "row missing": (lambda rows: without(rows, where(rows, "orders")), {"missing": 1}),
     "row doubled": (lambda rows: doubled(rows, where(rows, "orders")), {"doubled": 1}),
@@ -112,6 +127,20 @@ FAULTS: dict[str, tuple[Change, dict[str, int]]] = {
         lambda rows: changed(rows, where(rows, "emails"), offset=7777, tx_id=None),
         {"half": 1, "unknown": 1},
     ),
+    "other topic": (
+        lambda rows: changed(rows, where(rows, "late"), topic="emails", offset=8888),
+        {"missing": 1, "unknown": 1},
+    ),
+    "other key": (lambda rows: changed(rows, where(rows, "orders"), key="k"), {"differs": 1}),
+    "other order": (swapped, {"differs": 2}),
+    "other position": (
+        lambda rows: changed(rows, early(rows, 1), position=1),
+        {"differs": 1},
+    ),
+    "row of another store": (
+        lambda rows: changed(rows, where(rows, "orders"), store="f" * 32),
+        {"foreign": 1, "missing": 1},
+    ),
     "row moved behind the end": (
         lambda rows: changed(rows, where(rows, "late"), position=1 << 40),
         {"beyond": 1, "missing": 1},
@@ -124,6 +153,21 @@ def test_a_planted_fault_is_found(shop: Path, lake: str, to: Any, fault: str) ->
     change, kinds = FAULTS[fault]
     rewrite(lake, to, change)
     assert found(shop, lake, to) == kinds
+
+
+def test_a_row_of_a_transaction_that_was_rolled_back_is_found(
+    shop: Path, lake: str, to: Any
+) -> None:
+    decided = fmq.table.read(str(shop), "transactions").read_all().to_pylist()
+    back = next(row for row in decided if row["state"] == "rolled back")
+
+    def with_it(rows: pa.Table) -> pa.Table:
+        place = {"tx_id": back["tx_id"], "position": back["position"], "offset": 99}
+        made = changed(rows, where(rows, "late"), **place)
+        return pa.concat_tables([rows, made.slice(rows.num_rows - 1)])
+
+    rewrite(lake, to, with_it)
+    assert found(shop, lake, to) == {"unknown": 1}
 
 
 def test_a_position_that_was_moved_is_found(shop: Path, lake: str, to: Any) -> None:
