@@ -24,6 +24,7 @@ from fmq.recovery.layout import HOME, HOME_NEW, look
 from fmq.store.journal.segment import HEADER_BYTES, base_of, is_segment, segment_name
 
 BLOCK_BYTES = 1 << 20
+FILES_MAX = 16  # how many segments are open at a time
 
 
 def check_is_cache(directory: Directory, address: str) -> None:
@@ -103,7 +104,8 @@ class HomeCache:
                     lacking.append((base, piece))
         wanted = [Wanted(piece.key(base), piece.end - piece.start) for base, piece in lacking]
         for (base, piece), data in zip(lacking, fetch(wanted), strict=True):
-            self._files[base].write(piece.start, (data,), sync=False)
+            file = self._opened(base, history.segments[base].capacity)
+            file.write(piece.start, (data,), sync=False)
 
     def write(self, append: HomeAppend, segment: HomeSegment) -> None:
         """Write an append to its segment, unless it is there."""
@@ -115,6 +117,8 @@ class HomeCache:
         """Return the segment at `base`, which is made if it is missing, and has its full size."""
         file = self._files.get(base)
         if file is None:
+            if len(self._files) == FILES_MAX:
+                self._close(min(self._files))
             try:
                 file = self.directory.open(segment_name(base), write=True)
             except FileNotFoundError:
@@ -144,10 +148,10 @@ class HomeCache:
                 )
 
     def finish(self, history: HomeHistory) -> None:
-        """Remove the segments that the home has dropped, and sync what was made."""
+        """Remove the segments that the home has dropped. The bytes are not synced: whoever opens
+        this directory makes it equal to the home first.
+        """
         self.remove_dropped(history)
-        for file in self._files.values():
-            file.sync()
         self.directory.sync()
         self.close()
 

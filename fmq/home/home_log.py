@@ -44,7 +44,8 @@ from fmq.home.slot_entry import ID_BYTES, EntryKind, encode_entry
 logger = logging.getLogger("fmq.home")
 LOOKS_AT_FLOOR = 10  # how many looks of a standby at the next slot have one at the floor, too
 READ_AT_ONCE = 256  # how many objects one call to the home reads, at most
-FETCH_BYTES = 64 << 20  # and how many bytes, if it is not one object
+# And how many bytes of pieces, if it is not one object; a storage of small ones is asked for fewer.
+FETCH_BYTES, FETCH_OBJECTS = 64 << 20, 8
 FLOOR_SLOTS, FLOOR_BYTES = 1000, 16 << 20
 
 
@@ -185,10 +186,10 @@ class HomeLog:
         """Yield what is `wanted`, in its order; None for an object that is missing, or has not
         the checksum at the end of its key. Several are read at a time.
         """
-        at = 0
+        at, most = 0, min(FETCH_BYTES, FETCH_OBJECTS * self._objects.object_bytes_max)
         while at < len(wanted):
             sizes = accumulate(each.size for each in wanted[at : at + READ_AT_ONCE])
-            many = max(1, sum(size <= FETCH_BYTES for size in sizes))
+            many = max(1, sum(size <= most for size in sizes))
             keys = [each.key for each in wanted[at : at + many]]
             found = self._calls.asked(partial(self._objects.read_run, keys))
             for key, data in zip(keys, found, strict=False):

@@ -28,7 +28,7 @@ T = TypeVar("T")
 CONNECT_SECONDS, SECONDS = 5, 3  # how long a connection, and an answer, may take
 MESSAGE_BYTES_MAX = 900_000  # a server takes 1 MiB if nothing else is configured
 HEADER_BYTES = 4096  # at most, of subject and headers
-TOGETHER = 64  # how many requests are on their way at once, at most
+TOGETHER = 16  # how many requests are on their way at once: all must be answered in time
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 NO_MESSAGE, NO_STREAM, NOT_CLUSTERED, WRONG_LAST = 10037, 10059, 10074, (10071, 10164)
 """Codes of errors of the server."""

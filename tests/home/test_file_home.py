@@ -109,3 +109,18 @@ def test_two_engines_do_not_share_a_cache(tmp_path: Path) -> None:
             fmq.open(tmp_path / "a", home=home)
         first.send("t", b"1")
         assert bodies(first) == [b"1"]
+
+
+def test_a_home_of_many_segments_needs_few_open_files(tmp_path: Path) -> None:
+    """Else a home larger than the limit of a process could not be taken over."""
+    home = f"file://{tmp_path}/home"
+    options = fmq.Options(segment_bytes=4096, retain_bytes=None)
+    with fmq.open(tmp_path / "a", options, home=home) as engine:
+        for _ in range(80):
+            engine.send("t", bytes(2000))
+    program = (
+        "import resource, fmq; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))\n"
+        f"with fmq.open({str(tmp_path / 'b')!r}, home={home!r}) as engine:\n"
+        "    print(len(engine.read('t', offset=77)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program]).split() == [b"3"]
