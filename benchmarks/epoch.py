@@ -65,13 +65,16 @@ class TimedSource(DataSource):
 
 def serve(path: str, undecided_mib: int) -> None:
     """Serve until the input ends. Then print what was seen and spent, as JSON."""
-    seen, ended = dict[int, int](), threading.Event()
+    seen, ended, longest = dict[int, int](), threading.Event(), 0.0
     options = fmq.Options(undecided_messages_max=1 << 40, undecided_bytes_max=undecided_mib * MIB)
     with fmq.open(path, options) as engine, engine.serve():
 
         def look() -> None:
+            nonlocal longest
             while not ended.wait(LOOK_SECONDS):
+                began = time.perf_counter()
                 there = sum(queue.next for queue in engine.queues("out"))
+                longest = max(longest, time.perf_counter() - began)
                 seen[there] = seen.get(there, 0) + 1
 
         thread = threading.Thread(target=look)
@@ -82,8 +85,9 @@ def serve(path: str, undecided_mib: int) -> None:
         thread.join()
         left = len(engine.undecided())
     spent = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = spent.ru_utime + spent.ru_stime
-    print(json.dumps({"seen": seen, "left": left, "s": seconds, "mib": spent.ru_maxrss >> 10}))
+    said = {"seen": seen, "left": left, "longest": longest}
+    said |= {"s": spent.ru_utime + spent.ru_stime, "mib": spent.ru_maxrss >> 10}
+    print(json.dumps(said))
 
 
 def fill(path: str, rows: int) -> float:
@@ -148,7 +152,10 @@ def run(folder: str, rows: int, undecided_mib: int) -> int:
     print(f"its commit took {float(Path(f'{folder}/noted').read_text()):.1f} s")
     print(f"the engine: {said['s']:.1f} s of processor, at most {said['mib']:,} MiB of memory")
     print(f"on disk: {disk(sink):,} MiB, and {disk(f'{folder}/source'):,} MiB of what was read")
-    print(f"{sum(looks.values())} looks beside it, of which {halves} saw a part of the batch")
+    print(
+        f"{sum(looks.values())} looks beside it, of which {halves} saw a part of the batch;", end=""
+    )
+    print(f" the longest look took {said['longest']:.2f} s")
     wrong = wrong_rows(sink, rows)
     print(f"{wrong} rows are not there once, {said['left']} transactions left behind")
     return int(bool(halves or wrong or said["left"] or len(batches) != 1))

@@ -49,6 +49,7 @@ SPECULATION = {
     "spark__speculation__interval": "100ms",
     "spark__speculation__quantile": "0.5",
     "spark__speculation__multiplier": "1.1",
+    "spark__speculation__efficiency__enabled": "false",
     "spark__speculation__minTaskRuntime": "500ms",
     "spark__driver__memory": "1g",
     "spark__executor__memory": "1024m",
@@ -73,21 +74,19 @@ class Deaths:
         return known[point] < self._wanted[point] and SystemRandom().random() < SHARE
 
     def die(self, point: str) -> None:
-        self.note(point)
-        os.kill(os.getpid(), signal.SIGKILL)
+        if self.wants(point):
+            self.note(point)
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    def wait_until_done(self, task: str) -> None:
-        """Wait until another attempt of `task` has prepared its rows, or for some seconds."""
-        ran = self._said.with_name("ran")
+    def has_prepared(self, task: str) -> bool:
+        """Wait until another attempt of `task` has prepared its rows. Return False if none does."""
+        prepared = self._said.with_name("prepared")
         until = time.monotonic() + TWIN_SECONDS
         while time.monotonic() < until:
-            if ran.exists() and task in ran.read_text().splitlines():
-                return
+            if prepared.exists() and task in prepared.read_text().splitlines():
+                return True
             time.sleep(0.05)
-
-    def may_die(self, point: str) -> None:
-        if self.wants(point):
-            self.die(point)
+        return False
 
 
 def this_task() -> tuple[str, int]:
@@ -106,34 +105,33 @@ class DyingWriter(StreamWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
         deaths = Deaths(self.folder)
         name, attempt = this_task()
+        has_twin = False
         is_slow = attempt == 0 and deaths.wants("slow task")
         if is_slow:
             deaths.note("slow task")
 
         def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal has_twin
             for batch in iterator:
                 middle = batch.num_rows // 2
                 yield batch.slice(0, middle)
-                deaths.may_die("task")
+                deaths.die("task")
                 if is_slow:
-                    deaths.wait_until_done(name)
+                    has_twin = deaths.has_prepared(name)
                 yield batch.slice(middle)
 
         done = super().write(rows())
-        if is_slow:
-            deaths.note("slow task that came late")
-        if not (dies := deaths.wants("task, prepared")):
-            # Twins alone prepare rows twice and live: an attempt that died has said nothing.
-            deaths.note(name, "ran")
-        if dies:
-            deaths.die("task, prepared")
+        deaths.note(name, "prepared")
+        if has_twin:
+            deaths.note("(slow task that prepared what its twin had prepared)")
+        deaths.die("task, prepared")
         return done
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
         deaths = Deaths(self.folder)
-        deaths.may_die("committer")
+        deaths.die("committer")
         super().commit(messages, batchId)
-        deaths.may_die("committer, decided")
+        deaths.die("committer, decided")
 
 
 class DyingSource(DataSource):
@@ -151,10 +149,10 @@ class DyingSource(DataSource):
 
 def drive(folder: Path) -> None:
     """Write what is left, as the driver of Spark."""
-    cluster = (folder / "cluster").exists()
-    master = "local-cluster[2,2,1024]" if cluster else "local[2,8]"
+    cluster = folder / "master"
+    master = cluster.read_text() if cluster.exists() else "local[2,8]"
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": ROOT}
-    settings = QUIET | FAST_START | (SPECULATION if cluster else {})
+    settings = QUIET | FAST_START | (SPECULATION if cluster.exists() else {})
     spark = fmq.spark.session("kills", master, **settings)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(DyingSource)

@@ -11,9 +11,10 @@ while. In between it looks at what is visible, which must be whole batches. More
 that is asked for has died; then the query comes to its end. Each row has to be there once, and
 nothing may be undecided.
 
-The rows go through TCP with a token. With `--cluster` there are two executors, and some tasks wait
-in the middle of their rows until a twin, which Spark's speculation starts, has prepared all: then
-they go on, and come too late.
+The rows go through TCP with a token. With `--cluster` there is a cluster of two workers, at two
+addresses: Spark starts no twin of a task at the address of the first one. Some tasks wait in the
+middle of their rows until a twin, which Spark's speculation starts, has prepared all: then they go
+on, and come too late.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import pyspark
+
 import fmq
+import fmq.spark
 
 ROOT = Path(__file__).resolve().parent.parent
 DRIVER = ROOT / "tools" / "dying_writes.py"
@@ -86,6 +90,43 @@ class Part:
         self.process.communicate()
 
 
+class Cluster:
+    """A master of Spark and two workers, whose executors outlive a driver for a moment."""
+
+    def __init__(self, folder: Path) -> None:
+        fmq.spark.require_java()
+        self._errors = (folder / "errors").open("ab")
+        url = f"spark://127.0.0.1:{free_port()}"
+        (folder / "master").write_text(url)
+        port = url.rpartition(":")[2]
+        self._parts = [self._part("master.Master", "127.0.0.1", "--port", port)]
+        room = "--cores", "2", "--memory", "3g", "--work-dir", str(folder / "work")
+        for host in ("127.0.0.2", "127.0.0.3"):
+            self._parts.append(self._part("worker.Worker", host, *room, url))
+
+    def _part(self, name: str, host: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
+        command += [f"org.apache.spark.deploy.{name}", "--host", host, "--webui-port", "0"]
+        return subprocess.Popen(
+            [*command, *arguments],
+            stdout=self._errors,
+            stderr=self._errors,
+            env=os.environ | {"SPARK_LOCAL_IP": host},
+            start_new_session=True,
+        )
+
+    def end(self) -> None:
+        for part in self._parts:
+            os.killpg(part.pid, signal.SIGKILL)
+            part.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
 class Run:
     def __init__(self, folder: Path, wanted: dict[str, int], random: Random) -> None:
         self._folder, self._wanted, self._random = folder, wanted, random
@@ -127,12 +168,11 @@ class Run:
         return self._judge()
 
     def _say(self) -> None:
-        """Print what has died, how many twins there were, and what was seen."""
-        looks, ran = self._looks(), Counter(self._lines("ran"))
+        """Print what has died, and what was seen."""
+        looks = self._looks()
         died = dict(sorted(self._deaths().items()))
         print(
             f"{time.monotonic() - self._begun:.0f} s: killed {died}; "
-            f"{ran.total() - len(ran)} twins prepared the same rows; "
             f"{max((rows for _, rows in looks), default=0)} rows visible; of {LOOKS * len(looks)} "
             f"looks {sum(halves for halves, _ in looks)} saw a part of a batch",
             flush=True,
@@ -195,7 +235,7 @@ def main() -> int:
     parser.add_argument("--committers", type=int, default=60)
     parser.add_argument("--engines", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=1e9, help="then nothing is killed")
-    parser.add_argument("--cluster", action="store_true", help="two executors, speculation")
+    parser.add_argument("--cluster", action="store_true", help="two workers, speculation")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -205,8 +245,6 @@ def main() -> int:
         serve(folder)
         return 0
     print(f"seed {args.seed}, in {folder}", flush=True)
-    if args.cluster:
-        (folder / "cluster").touch()
     wanted = {
         "driver": args.drivers,
         "engine": args.engines,
@@ -219,9 +257,13 @@ def main() -> int:
     (folder / "wanted").write_text(json.dumps(wanted))
     (folder / "token").write_text(secrets.token_hex(32))
     (folder / "token").chmod(0o600)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        (folder / "address").write_text(f"tcp://127.0.0.1:{free.getsockname()[1]}")
-    return Run(folder, wanted, Random(args.seed)).go(args.minutes)
+    (folder / "address").write_text(f"tcp://127.0.0.1:{free_port()}")
+    cluster = Cluster(folder) if args.cluster else None
+    try:
+        return Run(folder, wanted, Random(args.seed)).go(args.minutes)
+    finally:
+        if cluster is not None:
+            cluster.end()
 
 
 if __name__ == "__main__":
