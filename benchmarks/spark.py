@@ -18,12 +18,14 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import os
 import shutil
 import sqlite3
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -101,15 +103,29 @@ class Bench:
     def read_beside(self, rows: int) -> None:
         path = self._journal(f"beside-{rows}", rows, BATCH)
         parquet = self._parquet(path)
-        read: dict[str, Callable[[], object]] = {
-            "fmq": lambda: through(self._fmq(path, COLUMNS)),
-            "parquet": lambda: through(parquet),
+        spent: dict[str, list[float]] = {"fmq": [], "parquet": []}
+
+        def of(name: str, table: Callable[[], DataFrame]) -> Callable[[], object]:
+            def run() -> None:
+                before = processor_seconds()
+                through(table())
+                spent[name].append(processor_seconds() - before)
+
+            return run
+
+        read = {
+            "fmq": of("fmq", lambda: self._fmq(path, COLUMNS)),
+            "parquet": of("parquet", lambda: parquet),
         }
         # One time through ten million rows compiles as much as three through a million.
         seconds = in_turn(read, self._rounds, 1 if rows > MANY else WARM)
         tasks = self._fmq(path, COLUMNS).rdd.getNumPartitions()
         print(f"{rows:,} rows, {tasks} tasks: {seconds['fmq']:.2f} s, ", end="")
-        print(f"{seconds['fmq'] / seconds['parquet']:.2f} x Parquet", flush=True)
+        ours, theirs = (statistics.median(spent[name][-self._rounds :]) for name in read)
+        print(
+            f"{seconds['fmq'] / seconds['parquet']:.2f} x Parquet; processor {ours:.2f} s, ", end=""
+        )
+        print(f"{ours / theirs:.2f} x Parquet", flush=True)
 
     def _print_rates(self, rows: int, counts: dict[str, Callable[[], object]]) -> None:
         seconds = in_turn(counts, self._rounds)
@@ -265,6 +281,20 @@ def in_turn(
             run()
             seconds[name].append(time.perf_counter() - started)
     return {name: statistics.median(each) for name, each in seconds.items()}
+
+
+def processor_seconds() -> float:
+    """Return what this process and all that it has started have spent: Java, and its workers."""
+    parents, spent = dict[int, int](), dict[int, int]()
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            said = each.read_text().rpartition(")")[2].split()
+            pid = int(each.parent.name)
+            parents[pid], spent[pid] = int(said[1]), sum(map(int, said[11:15]))
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(spent.get(pid, 0) for pid in ours) / os.sysconf("SC_CLK_TCK")
 
 
 def through(table: DataFrame) -> None:
