@@ -175,6 +175,12 @@ OF_A_HOME = (
         tests="tests/home/test_standby.py",
     ),
     Mutant(
+        "nobody stands by for a home that is away",
+        "            if not is_away(error):\n",
+        "            if True:\n",
+        tests="tests/home/test_server_homes.py -k away",
+    ),
+    Mutant(
         "who stands by takes over from an owner that is heard again",
         "            if at is not None and history.next != at:\n",
         "            if False:\n",

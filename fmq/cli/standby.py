@@ -22,7 +22,7 @@ from fmq.cli.output import Output, note
 from fmq.cli.resolve_option import databases_in
 from fmq.cli.supervised import notify
 from fmq.engines.standby import Standby
-from fmq.home.home_addresses import without_secrets
+from fmq.home.home_addresses import is_away, without_secrets
 from fmq.wire.network import public_address
 
 LOOKS = 20  # looks at the home within the seconds of --after
@@ -77,19 +77,31 @@ def _stand_by(chosen: argparse.Namespace, socket: Any) -> fmq.Engine | None:
     how = {"after": chosen.after, "token_file": chosen.token_file, "tls_ca": chosen.tls_ca}
     where = public_address([socket.getsockname()])
     assert where is not None, "the socket has an address of TCP"
+    said = ""
     while True:
-        standby = Standby(
-            *(chosen.home, chosen.dir, options, SystemClock()), serves_at=where, **how
-        )
-        with ExitStack() as open_until_it_owns:
-            open_until_it_owns.callback(standby.close)
-            if not _wait(chosen, standby):
-                return None
-            open_until_it_owns.pop_all()
         try:
+            standby = Standby(
+                *(chosen.home, chosen.dir, options, SystemClock()), serves_at=where, **how
+            )
+            with ExitStack() as open_until_it_owns:
+                open_until_it_owns.callback(standby.close)
+                if not _wait(chosen, standby):
+                    return None
+                open_until_it_owns.pop_all()
             engine = standby.open(resolve)
         except fmq.TakenOver as error:  # another machine was faster
             logger.info("%s", error)
+            continue
+        except fmq.HomeRefused as error:
+            if not is_away(error):
+                raise
+            if str(error) != said:
+                logger.warning("%s This machine waits for it.", error)
+                said = str(error)
+                notify("READY=1")
+            if serve.is_told_to_end(LOOK_SECONDS_MAX):
+                notify("STOPPING=1")
+                return None
             continue
         logger.warning("%s: taken over, and served at %s", without_secrets(chosen.home), where)
         return engine

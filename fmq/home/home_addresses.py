@@ -79,6 +79,11 @@ def objects_at(address: str, *, make: bool = True) -> Objects:
         ) from error
 
 
+def is_away(refused: HomeRefused) -> bool:
+    """Return whether the storage gave no answer, so that a later try may succeed."""
+    return isinstance(refused.__cause__, (NoAnswer, ConnectionError, TimeoutError))
+
+
 def _in_bucket(bucket: str, prefix: str) -> Objects:
     try:
         from fmq.home.bucket_objects import BucketObjects

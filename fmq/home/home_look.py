@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fmq.basics.clock import SystemClock, as_datetime
 from fmq.errors import HomeRefused
-from fmq.home.home_addresses import RETRY_SECONDS, check_address, objects_at
+from fmq.home.home_addresses import RETRY_SECONDS, check_address, is_away, objects_at
 from fmq.home.home_cache import HomeCache
 from fmq.home.home_log import HomeLog
 from fmq.home.objects import NoAnswer
@@ -49,7 +49,7 @@ def find_owner(address: str) -> str | None:
     try:
         objects = objects_at(check_address(address), make=False)
     except HomeRefused as error:
-        if isinstance(error.__cause__, (NoAnswer, ConnectionError)):  # its server may come back
+        if is_away(error):  # its server may come back
             raise ConnectionError(str(error)) from error
         raise
     with closing(objects):

@@ -77,6 +77,12 @@ class Fleet:
         self.all.append(made)
         return made
 
+    def end(self) -> None:
+        for each in self.all:
+            each.kill()
+            assert each.process.stderr is not None
+            each.process.stderr.close()
+
 
 @contextmanager
 def fleet(path: Path) -> Iterator[Fleet]:
@@ -84,7 +90,4 @@ def fleet(path: Path) -> Iterator[Fleet]:
     try:
         yield made
     finally:
-        for each in made.all:
-            each.kill()
-            assert each.process.stderr is not None
-            each.process.stderr.close()
+        made.end()

@@ -23,7 +23,8 @@ from fmq.home.home_addresses import objects_at
 from fmq.home.home_look import find_owner
 from fmq.home.objects import KeyTaken, NoAnswer
 from tests.home.conformance import check_calls, check_deaths, check_long, check_one_winner
-from tools.home_servers import KINDS, HomeServer, PostgresHome, missing
+from tests.home.processes import Fleet
+from tools.home_servers import KINDS, HomeServer, NatsHome, PostgresHome, missing
 
 
 @pytest.fixture(scope="module", params=sorted({*KINDS} - {"seaweedfs"}))
@@ -237,3 +238,22 @@ def test_a_stream_that_may_lose_entries_is_refused(tmp_path: Path) -> None:
     finally:
         server.end()
         folder.remove()
+
+
+def test_a_machine_stands_by_for_a_server_that_is_away(server: HomeServer, tmp_path: Path) -> None:
+    """It is started before the server of its home, and waits for it."""
+    if isinstance(server, NatsHome) and len(server.nodes) > 1:
+        pytest.skip("the others answer")
+    home = server.home("away")
+    server.stop()
+    try:
+        machines = Fleet(tmp_path, home=home)
+        standby = machines.standby("a", after=1)
+        standby.wait_for("This machine waits for it")
+    finally:
+        server.start()
+    try:
+        standby.wait_for("taken over")
+        assert standby.end() == 0
+    finally:
+        machines.end()
