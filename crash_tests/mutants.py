@@ -85,20 +85,21 @@ def _copy() -> str:
     """Return the folder of this process in which bugs are planted. It goes with the process."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
-    for name in ("fmq", "crash_tests"):
-        _link(name, folder)
+    _link("fmq", folder, "spark")
+    _link("crash_tests", folder)
     return folder
 
 
-def _link(name: str, folder: str) -> None:
+def _link(name: str, folder: str, *ignored: str) -> None:
     """Put links to all files of a package into `folder`, to what is compiled already, too."""
-    ignored = shutil.ignore_patterns("spark")
-    shutil.copytree(ROOT / name, Path(folder, name), copy_function=os.symlink, ignore=ignored)
+    without = shutil.ignore_patterns(*ignored)
+    shutil.copytree(ROOT / name, Path(folder, name), copy_function=os.symlink, ignore=without)
 
 
 def _fails_tests(arguments: list[str], folder: str) -> bool:
     if not Path(folder, "tests").exists():
         _link("tests", folder)
+        _link("tools", folder)
         shutil.copy(ROOT / "pyproject.toml", folder)
     done = _run(["pytest", "-x", *arguments], folder)
     if done.returncode not in (0, 1):  # 1 is a failed test, all others say that none ran

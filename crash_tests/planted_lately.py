@@ -154,6 +154,24 @@ FOUND_LATELY = (
         "tables and deliveries leave out the last run of each queue",
         "    high = lane.find(min(wanted.offset.high, lane.next - 1)) + 1\n",
         "    high = lane.find(min(wanted.offset.high, lane.next - 1))\n",
-        tests="tests/lake/test_audit.py -k 'parquet and other_stores'",
+        tests="tests/lake/test_audit.py -k other_stores",
+    ),
+    Mutant(
+        "an export to a bucket shows files before they are noted",
+        "            moves[source] = target\n",
+        "            moves[source] = target\n            self._bucket.copy(source, target)\n",
+        tests="tests/export/test_in_bucket.py -k killed",
+    ),
+    Mutant(
+        "an export to a bucket overwrites what another one has noted",
+        '        mode: Any = "create" if self._seen is None else self._seen\n',
+        '        mode: Any = "overwrite"\n',
+        tests="tests/export/test_in_bucket.py -k two_exports",
+    ),
+    Mutant(
+        "what a killed export has staged in a bucket is left there",
+        "        self._bucket.remove(left)\n",
+        "        pass\n",
+        tests="tests/export/test_in_bucket.py -k killed",
     ),
 )

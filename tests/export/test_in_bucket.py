@@ -1,6 +1,7 @@
 """An export to an object store has what one to a directory has, whatever is killed meanwhile.
 
-The server is SeaweedFS. `FMQ_BUDGET=20 python3 tools/dev.py test tests/export/test_in_bucket.py`
+The server is SeaweedFS, or moto where there is none.
+`FMQ_BUDGET=20 python3 tools/dev.py test tests/export/test_in_bucket.py`
 kills at each request.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -30,7 +32,6 @@ from tests.export.killing import CHUNK_BYTES
 from tests.export.reading import Out, expected
 from tools.home_servers import AzuriteHome, SeaweedHome, missing
 
-pytestmark = pytest.mark.skipif(bool(missing("seaweedfs")), reason=missing("seaweedfs"))
 obstore = pytest.importorskip("obstore")
 NAME = "archive"
 ADDRESS = f"s3://homes/{NAME}"
@@ -42,9 +43,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as environment:
         for name in ("ENDPOINT_URL", "REGION", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
             environment.setenv(f"AWS_{name}", "")  # so that it is undone
-        made = SeaweedHome(tmp_path_factory.mktemp("seaweed"))
+        made = seaweed(tmp_path_factory) if not missing("seaweedfs") else moto()
         yield os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
-        made.end()
+        made()
+
+
+def seaweed(folders: pytest.TempPathFactory) -> Callable[[], None]:
+    """Start a server, and return what ends it."""
+    return SeaweedHome(folders.mktemp("seaweed")).end
+
+
+def moto() -> Callable[[], None]:
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    os.environ["AWS_ENDPOINT_URL"] = endpoint = f"http://{host}:{port}"
+    os.environ |= {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "key"}
+    os.environ["AWS_SECRET_ACCESS_KEY"] = "secret"
+    with urlopen(Request(f"{endpoint}/homes", method="PUT")):
+        return server.stop  # type: ignore[no-any-return]
 
 
 @pytest.fixture

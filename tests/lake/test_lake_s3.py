@@ -1,4 +1,4 @@
-"""Delta in a bucket of S3: the same promises over conditional puts. The server is moto's."""
+"""Delta and Iceberg in a bucket of S3: the same promises. The server is moto's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import fmq.lake
+import fmq.table
 from fmq.lake import LakeDelivery, table_at
 from fmq.lake.lake_delivery import schema_for
+from tests.lake.conftest import add_to
 from tests.lake.tables import EXACT, MeddledTable, differences
 
 boto3 = pytest.importorskip("boto3")
@@ -51,3 +53,24 @@ def test_two_loops_into_a_bucket_double_nothing(shop: Path, options: dict[str, s
         delivery.run(once=True)
     assert delivery.stats().refused == 1
     assert differences(shop, URL, "delta", options) == EXACT
+    assert fmq.lake.audit(str(shop), URL, to="delta", options=options).ok
+
+
+def test_an_iceberg_table_in_a_bucket_is_delivered_to_and_audited(
+    shop: Path, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """The catalog lies in a directory, the files of the table in the bucket."""
+    pytest.importorskip("pyiceberg")
+    url = str(tmp_path / "catalog" / "shop.messages")
+    known = {
+        "warehouse": "s3://lake/tables",
+        "s3.endpoint": options["AWS_ENDPOINT_URL"],
+        "s3.region": options["AWS_REGION"],
+        "s3.access-key-id": options["AWS_ACCESS_KEY_ID"],
+        "s3.secret-access-key": options["AWS_SECRET_ACCESS_KEY"],
+    }
+    for _ in range(2):
+        fmq.lake.deliver(str(shop), url, to="iceberg", once=True, rows=100, options=known)
+        seen = fmq.lake.audit(str(shop), url, to="iceberg", options=known)
+        assert seen.ok and seen.rows == fmq.table.read(str(shop)).read_all().num_rows
+        add_to(shop, 3)
