@@ -191,10 +191,11 @@ class HomeOwner:
                 began = self.calls.clock.monotonic()
                 found = self.calls.fill(n, entry)
                 seconds = self.calls.clock.monotonic() - began
+                overtaken = None if found is None else self._overtaken(n, found)
                 self._wait_for(n)
                 with self.lock:
-                    if found is not None:
-                        raise TakenOver(self.address, *_owner_in(found))
+                    if overtaken is not None:
+                        raise overtaken
                     is_last = n == entries[-1][0]
                     if write is not None and is_last:
                         write()  # or else a floor could name bytes that the cache lacks
@@ -209,6 +210,14 @@ class HomeOwner:
             # What the slot has now is unknown, or another machine's: nothing may follow it.
             self._end(error)
             raise
+
+    def _overtaken(self, n: int, found: bytes) -> Exception:
+        """Return the error of an entry whose slot has `found`, which another machine has put."""
+        floor = self.calls.floor()
+        if floor is None or floor.next <= n or n in floor.owns:
+            return TakenOver(self.address, *_owner_in(found))
+        # A try without an answer may have filled the slot, before it was freed and filled again.
+        return OSError(ECANCELED, "another machine has taken over and freed the slot", self.address)
 
     def _wait_for(self, n: int) -> None:
         """Wait until all slots before `n` count."""

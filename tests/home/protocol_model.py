@@ -3,8 +3,10 @@
 A *home* is storage beyond a machine that acknowledges what an engine writes. The machine that has
 filled the newest OWN is its owner.
 
-    python -m tests.home.protocol_model      every state of two machines, and of three in the middle
-                                             of freeing; then each rule is taken out. Two minutes
+    python -m tests.home.protocol_model      every state of two machines, of three if no answer is
+                                             lost and each append has one piece, and of three in the
+                                             middle of freeing; then each rule is taken out. Four
+                                             minutes; with --long some hours more, for three
 
 A step is one call to the home, or one look at it. So a pause, or the death of a machine, may come
 between any two. Nothing here is fmq's code: the model says which rules `fmq/home/home_log.py` has
@@ -19,6 +21,7 @@ An entry is (kind, term, what). `what` of DATA is the append and whether this is
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -39,13 +42,17 @@ RULES = {
     "acknowledge in order",
     "fill the slot after an OWN",
     "two entries on their way",
+    "look at the floor before a refusal",
 }
 
-NEEDS_THREE = "look at the floor after reading"
-"""The rule that two machines alone do not need."""
+NEED_THREE = {"look at the floor after reading", "look at the floor before a refusal"}
+"""The rules that two machines alone do not need."""
 # Added to the rules, "answers" and "one piece" leave states out: no answer is lost, and each append
 # has one piece.
 ON_ITS_WAY, NO_ANSWER, MINE, TAKEN = "on its way", "no answer", "mine", "taken"
+# Another's entry is there. An earlier try may have had no answer, so this says nothing if the slot
+# was freed since: if it lies below the floor, and no OWN has counted there.
+DOUBTED, UNKNOWN = "doubted", "unknown"
 
 Frozen = frozenset[Any]
 NONE: Frozen = frozenset()
@@ -91,11 +98,12 @@ class World(NamedTuple):
 def applied_by(machine: Machine, entry: Entry, rules: set[str]) -> Machine:
     """Return `machine` after it has applied the entry at its place."""
     kind, term, what = entry
-    machine = machine._replace(n=machine.n + 1)
+    place = machine.n
+    machine = machine._replace(n=place + 1)
     if kind == OWN:
         if term > machine.term:
             half = None if "an append counts as a whole" in rules else machine.half
-            return machine._replace(term=term, half=half)
+            return machine._replace(term=term, half=half, applied=machine.applied | {(OWN, place)})
     elif kind == DATA and (term == machine.term or "an older term is dead" not in rules):
         append, is_last = what
         if "an append counts as a whole" not in rules or is_last:
@@ -154,8 +162,8 @@ def _steps_of(i: int, m: Machine, world: World, rules: set[str]) -> Iterator[Ste
         if m.n in slots:
             yield m._replace(does="read", holds=None), {}
         else:
-            mine = m._replace(does="check", n=m.n + 1, term=m.term + 1, half=None, holds=None)
-            yield mine, _filled(slots, m.n, m.holds)
+            mine = applied_by(m, m.holds, RULES)
+            yield mine._replace(does="check", holds=None), _filled(slots, m.n, m.holds)
     elif m.does == "check":
         if world.floor > m.n - 1 and "look at the floor after an OWN" in rules:
             yield again, {}
@@ -195,6 +203,7 @@ def _flights_of(i: int, m: Machine, world: World, rules: set[str]) -> Iterator[S
             if m.checkpoints and m.floor is None:
                 flights = (*m.flights, ((CHECKPOINT, m.term, i), ON_ITS_WAY))
                 yield m._replace(checkpoints=m.checkpoints - 1, flights=flights), {}
+    taken = DOUBTED if "look at the floor before a refusal" in rules else TAKEN
     for at, (entry, answer) in enumerate(m.flights):
         n = m.n + at
         found = slots.get(n)
@@ -203,7 +212,7 @@ def _flights_of(i: int, m: Machine, world: World, rules: set[str]) -> Iterator[S
             if found is None:
                 yield _answered(m, at, MINE, world, landed, rules)
             else:
-                yield _answered(m, at, TAKEN, world, {}, rules)
+                yield _answered(m, at, taken, world, {}, rules)
             if "answers" not in rules:  # it may be lost, whether the entry landed or not
                 yield _answered(m, at, NO_ANSWER, world, {}, rules)
                 if found is None:
@@ -214,7 +223,10 @@ def _flights_of(i: int, m: Machine, world: World, rules: set[str]) -> Iterator[S
             elif found == entry or "compare what has no answer" not in rules:
                 yield _answered(m, at, MINE, world, {}, rules)
             else:
-                yield _answered(m, at, TAKEN, world, {}, rules)
+                yield _answered(m, at, taken, world, {}, rules)
+        elif answer == DOUBTED:
+            is_freed = world.floor > n and (OWN, n) not in dict(world.floors)[world.floor][1]
+            yield _answered(m, at, UNKNOWN if is_freed else TAKEN, world, {}, rules)
 
 
 def _answered(
@@ -240,6 +252,8 @@ def _answered(
         elif kind == DATA and what[1]:
             m = m._replace(applied=m.applied | {what[0]})
             changes["acked"] = changes.get("acked", world.acked) | {what[0]}
+    if flights and flights[0][1] == UNKNOWN:
+        return Machine("fenced"), changes
     if flights and flights[0][1] == TAKEN:
         lost = _appends([entry for entry, _ in flights], m.rest)
         changes["refused"] = world.refused | (lost - changes.get("acked", world.acked))
@@ -348,6 +362,24 @@ def search_while_freeing(rules: set[str]) -> Result:
     return _searched(start, rules)
 
 
+def search_without_answer(rules: set[str]) -> Result:
+    """Do so from the moment at which an owner has had no answer, though its entry is there. The
+    next owner frees the slot, and a third machine has found it empty before.
+    """
+    append = 0, 1, 1
+    entry: Entry = DATA, 1, (append, 1)
+    applied = frozenset({append})
+    machines = (
+        Machine("serve", 1, 1, flights=((entry, NO_ANSWER),)),
+        Machine("free", 4, 2, applied, holds=1, floor=(4, 2, applied)),
+        Machine("own", 1, 1, holds=(OWN, 2, 2), data=1),
+    )
+    floors = (0, (0, NONE)), (4, (2, applied))
+    slots = (0, (OWN, 1, "first")), (1, entry), (2, (OWN, 2, 1)), (3, (CHECKPOINT, 2, 1))
+    start = World(slots, floors, 4, frozenset({4}), NONE, NONE, False, machines)
+    return _searched(start, rules)
+
+
 def search(machines: int, rules: set[str], *, beats: int = 0, late: bool = False) -> Result:
     """Try all interleavings, up to the first that breaks a promise. Every machine sends once. The
     first one, which owns the home, takes a checkpoint, and so does the last one if it is `late`.
@@ -379,16 +411,27 @@ def _searched(start: World, rules: set[str]) -> Result:
     return Result(len(seen), None, None)
 
 
+def searches_of_three(rules: set[str]) -> Result:
+    """Search from both moments at which three machines meet, up to what breaks a promise."""
+    found = search_while_freeing(rules)
+    return found if found.broken else search_without_answer(rules)
+
+
 def main() -> None:
     """Search with all rules, and then without each of them."""
-    for machines, found in ((2, search(2, RULES, late=True)), (3, search_while_freeing(RULES))):
-        print(
-            f"{machines} machines, all rules: {found.states:,} states, {found.broken}", flush=True
-        )
+    small = "answers", "one piece"
+    wholes = [(2, set[str](), True), (3, {*small}, False)]
+    if "--long" in sys.argv[1:]:
+        wholes += [(3, {each}, False) for each in small]
+    for machines, fewer, late in wholes:
+        found = search(machines, RULES | fewer, late=late)
+        print(f"{machines} machines, all rules{[*fewer] or ''}: {found.states:,} states, "
+              f"{found.broken}", flush=True)  # fmt: skip
+    found = searches_of_three(RULES)
+    print(f"3 machines that meet, all rules: {found.states:,} states, {found.broken}", flush=True)
     for rule in sorted(RULES):
-        found = search(2, RULES - {rule}, late=True)
-        if rule == NEEDS_THREE:
-            found = search_while_freeing(RULES - {rule})
+        rules = RULES - {rule}
+        found = searches_of_three(rules) if rule in NEED_THREE else search(2, rules, late=True)
         print(f"without {rule!r}: {found.broken}, after {found.states:,} states", flush=True)
         if found.world is not None:
             for n, entry in found.world.slots:

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.home.protocol_model import NEEDS_THREE, RULES, search, search_while_freeing
+from tests.home.protocol_model import (
+    NEED_THREE,
+    RULES,
+    search,
+    search_while_freeing,
+    search_without_answer,
+)
 
 
 @pytest.mark.parametrize("fewer", ["answers", "one piece"])
@@ -18,7 +24,7 @@ def test_two_machines_lose_nothing(fewer: str) -> None:
     assert found.states > 10_000
 
 
-@pytest.mark.parametrize("rule", sorted(RULES - {NEEDS_THREE}))
+@pytest.mark.parametrize("rule", sorted(RULES - NEED_THREE))
 def test_each_rule_is_needed(rule: str) -> None:
     """Without it, a promise is broken."""
     found = search(2, (RULES - {rule}) | {"answers"}, late=True).broken
@@ -30,4 +36,15 @@ def test_the_look_after_reading_is_needed_by_three_machines() -> None:
     found = search_while_freeing(RULES)
     assert found.broken is None, found
     assert found.states > 500
-    assert search_while_freeing(RULES - {NEEDS_THREE}).broken is not None
+    assert search_while_freeing(RULES - {"look at the floor after reading"}).broken is not None
+
+
+def test_the_look_before_a_refusal_is_needed_by_three_machines() -> None:
+    """The second has counted and freed what the first has had no answer to, and the third has
+    filled the slot again.
+    """
+    found = search_without_answer(RULES)
+    assert found.broken is None, found
+    assert found.states > 100
+    found = search_without_answer(RULES - {"look at the floor before a refusal"})
+    assert found.broken == "an append is there whose caller was told that it was not sent"

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from threading import Event, Thread
 
 import pytest
 
-from fmq.errors import EngineFailed, HomeRefused
+from fmq.errors import EngineFailed, FmqError, HomeRefused
 from fmq.home.home_cache import HomeCache
+from fmq.home.home_calls import slot_key
 from tests.home.machines import Machine, begun, check
 
 
@@ -161,3 +163,45 @@ def test_a_storage_that_ignores_conditions_is_refused() -> None:
     with pytest.raises(HomeRefused, match="ignores conditions"):
         machine.open()
     assert not machine.disk.files("data").keys() - {"LOCK"}
+
+
+def test_a_slot_that_was_freed_and_filled_again_says_nothing_of_what_was_there() -> None:
+    """The owner has no answer to an entry that the next owner counts and frees. Then a third one
+    fills the slot, which it has found empty before.
+    """
+    home, first, second = begun()
+    third, met = Machine(home, 3), list[FmqError]()
+    key = slot_key(first.owner.history.next)
+    landed, filled = Event(), Event()
+
+    def send() -> None:
+        try:
+            first.engine.send("t", b"counted")
+        except FmqError as error:
+            met.append(error)
+
+    def of_first(what: str) -> None:
+        if what == f"read {key}":
+            landed.set()
+            assert filled.wait(20)
+
+    def of_third(what: str) -> None:
+        if what == f"create {key}" and not landed.is_set():
+            first.objects.lost_answers.add(first.objects.calls)
+            first.objects.before = of_first
+            sender.start()
+            assert landed.wait(20)
+            second.open()
+            second.work(b"second")
+
+    def after_third(what: str) -> None:
+        if what == f"create {key}":
+            filled.set()
+            sender.join(20)
+
+    sender = Thread(target=send)
+    third.objects.before, third.objects.after = of_third, after_third
+    third.open()
+    assert [type(each) for each in met] == [EngineFailed], "it was told that it was not sent"
+    first.acked.append(b"counted")
+    check(home, first, second, third)
