@@ -108,6 +108,12 @@ OF_A_HOME = (
         tests=FILES,
     ),
     Mutant(
+        "a reader believes that there was a second checkpoint",
+        "        self._checkpoint = encode(found._replace(generation=1, clean=False))\n",
+        "        self._checkpoint = encode(found)\n",
+        tests=FILES,
+    ),
+    Mutant(
         "a half append counts",
         "        if not entry.last:\n            self._half = half\n            return None\n",
         "        self._half = []\n",

@@ -1,4 +1,5 @@
-"""A home as a directory that is only read: its pieces, and the entries above the floor.
+"""A home as a directory that is only read: its pieces, the entries above the floor, and the
+checkpoint and the indexes of its owner, if they are there and sound.
 
 Nothing is written, nobody is fenced, and no directory of this machine is needed. All of a home is
 durable, so its end is never in doubt.
@@ -7,16 +8,17 @@ durable, so its end is never in doubt.
 from __future__ import annotations
 
 import errno
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from threading import Lock
 from typing import NoReturn
+from zlib import crc32
 
 from fmq.arguments.path import ADDRESS
 from fmq.basics.clock import SystemClock
 from fmq.errors import ExtraMissing, HomeRefused, Locked, NotAStore
-from fmq.home.files_taken import Wanted
+from fmq.home.files_taken import Wanted, checkpoint_in, files_of
 from fmq.home.home_addresses import (
     RETRY_SECONDS,
     check_address,
@@ -30,8 +32,17 @@ from fmq.home.home_owner import owner_text
 from fmq.home.objects import NoAnswer, Objects
 from fmq.machine.disk import Buffer, Page
 from fmq.posix import RealDisk
+from fmq.recovery.checkpoint import SLOTS, encode
+from fmq.recovery.derived_files import is_index, is_of_one_checkpoint
 from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, NAME, PAGE, VERSION, no_page
-from fmq.store.journal.segment import base_of, is_segment, segment_name
+from fmq.store.journal.segment import (
+    HEADER_BYTES,
+    Header,
+    base_of,
+    decode_header,
+    is_segment,
+    segment_name,
+)
 
 
 def disk_to_read(address: str) -> HomeReadDisk | None:
@@ -81,18 +92,22 @@ class HomeReadDirectory:
         self._log = HomeLog(
             objects, RealDisk().random, SystemClock(), {}, retry_seconds=RETRY_SECONDS
         )
+        self._tails: dict[int, list[tuple[int, bytes]]] = {}
+        self._piece: tuple[str, bytes] = "", b""
+        self._derived: tuple[str, bytes] = "", b""
+        self._checkpoint = b""
+        self._files: set[str] = set()
         try:
             self._log.follow(None)
             self.path = path or objects.address
             if not self._log.history.home:
                 raise HomeRefused(f"{self.path}: no engine has opened this home yet.")
+            for append in self._log.unwritten():
+                self._tails.setdefault(append.base, []).append((append.offset, append.data))
+            self._take_checkpoint()
         except BaseException:
             self._log.close()
             raise
-        self._tails: dict[int, list[tuple[int, bytes]]] = {}
-        for append in self._log.unwritten():
-            self._tails.setdefault(append.base, []).append((append.offset, append.data))
-        self._piece: tuple[str, bytes] = "", b""
         self._using = Lock()
         self._users = 1  # this directory and its files: a file may be read after its directory
 
@@ -113,17 +128,49 @@ class HomeReadDirectory:
         return self
 
     def names(self) -> list[str]:
-        return [segment_name(base) for base in self._log.history.segments]
+        derived = [SLOTS[1], *self._files] if self._checkpoint else []
+        return [segment_name(base) for base in self._log.history.segments] + derived
+
+    def _take_checkpoint(self) -> None:
+        """Offer the checkpoint of the last floor, and what belongs to it, if it is sound."""
+        history = self._log.history
+        found = checkpoint_in(history, self._header_of, self._log.fetch)
+        if found is None:
+            return
+        # As a first one it has one slot, and nobody asks for the other.
+        self._checkpoint = encode(found._replace(generation=1, clean=False))
+        for name in history.files.pieces:
+            if is_of_one_checkpoint(name) or (is_index(name) and base_of(name) in history.segments):
+                self._files.add(name)
+
+    def _header_of(self, base: int) -> Header:
+        return decode_header(self.bytes_of(base, 0, HEADER_BYTES), segment_name(base))
 
     def open(self, name: str, *, write: bool = False) -> HomeReadFile:
         if write:
             self._refuse()
-        if not is_segment(name) or base_of(name) not in self._log.history.segments:
+        if not is_segment(name):
+            data = self._derived_bytes(name)
+            return HomeReadFile(self.again(), crc32(name.encode()), len(data), partial(_part, data))
+        segment = self._log.history.segments.get(base_of(name))
+        if segment is None:
             raise FileNotFoundError(errno.ENOENT, "not in the home", name)
-        return HomeReadFile(self.again(), base_of(name))
+        base = base_of(name)
+        return HomeReadFile(self.again(), base, segment.capacity, partial(self.bytes_of, base))
 
-    def size_of(self, base: int) -> int:
-        return self._log.history.segments[base].capacity
+    def _derived_bytes(self, name: str) -> bytes:
+        if name == SLOTS[1] and self._checkpoint:
+            return self._checkpoint
+        if name not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "not in the home", name)
+        known, data = self._derived
+        if known != name:
+            found = files_of(self._log.history.files, [name], self._log.fetch)
+            if name not in found:
+                raise FileNotFoundError(errno.ENOENT, "not in the home any more, or damaged", name)
+            data = found[name]
+            self._derived = name, data
+        return data
 
     def bytes_of(self, base: int, offset: int, size: int) -> bytes:
         """Return bytes of a segment. What was never written is zeros, as in a file."""
@@ -139,10 +186,11 @@ class HomeReadDirectory:
 
     def _bytes_of_piece(self, base: int, piece: HomePiece) -> bytes:
         key = piece.key(base)
-        if self._piece[0] != key:
+        known, data = self._piece  # other threads may read another one
+        if known != key:
             (data,) = self._log.fetched([Wanted(key, piece.end - piece.start)])
             self._piece = key, data
-        return self._piece[1]
+        return data
 
     def close(self) -> None:
         with self._using:
@@ -208,19 +256,24 @@ class HomePage:
 
 
 class HomeReadFile:
-    """Implements File: one segment of a home."""
+    """Implements File: a segment of a home, or a derived file."""
 
-    def __init__(self, directory: HomeReadDirectory, base: int) -> None:
-        self._directory, self._base = directory, base
-
-    def read(self, offset: int, size: int) -> bytes:
-        return self._directory.bytes_of(self._base, offset, size)
+    def __init__(
+        self,
+        directory: HomeReadDirectory,
+        number: int,
+        size: int,
+        read: Callable[[int, int], bytes],
+    ) -> None:
+        """`number` tells it from the others."""
+        self._directory, self._number, self._size = directory, number, size
+        self.read = read
 
     def size(self) -> int:
-        return self._directory.size_of(self._base)
+        return self._size
 
     def identity(self) -> tuple[int, int]:
-        return zlib.crc32(self._directory.path.encode()), self._base
+        return crc32(self._directory.path.encode()), self._number
 
     def pin(self, *, exclusive: bool) -> bool:
         return True
@@ -248,3 +301,7 @@ def _put(found: bytearray, offset: int, start: int, data: bytes) -> None:
     """Copy to `found`, which begins at `offset`, what `data` has of it, which begins at `start`."""
     first, end = max(offset, start), min(offset + len(found), start + len(data))
     found[first - offset : end - offset] = data[first - start : end - start]
+
+
+def _part(data: bytes, offset: int, size: int) -> bytes:
+    return data[offset : offset + size]

@@ -8,12 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
+import fmq
 from fmq.errors import Damaged
 from fmq.home.floor_files import CHECKPOINT
 from fmq.home.home_cache import HomeCache
 from fmq.home.home_floor import decode_floor, encode_floor
 from fmq.home.home_history import HomeHistory
+from fmq.home.home_reader import HomeReadDirectory
 from fmq.machine.disk import Directory
+from fmq.testing.fake_home import FakeObjects
 from tests.home.machines import Machine, check
 
 LATER = 150  # more timers than a checkpoint itself has
@@ -123,6 +126,58 @@ def test_a_file_that_is_missing_or_damaged_costs_no_message(
 
 def cache_of(machine: Machine) -> HomeCache:
     return HomeCache(machine.disk.directory("data", make=True), "fake://home")
+
+
+class ReadDisk:
+    """Implements Disk: a home that is only read."""
+
+    def __init__(self, home: dict[str, bytes]) -> None:
+        self.asked: list[str] = []
+        self._home = home
+
+    def directory(self, path: str, *, make: bool) -> HomeReadDirectory:
+        objects = FakeObjects(self._home)
+        objects.before = self.asked.append
+        return HomeReadDirectory(objects)
+
+    def random(self, size: int) -> bytes:
+        return bytes(size)
+
+
+def test_a_reader_begins_at_the_checkpoint() -> None:
+    """It asks for no segment below what is undecided, before it looks for a message there."""
+    home: dict[str, bytes] = {}
+    machine = filled(home)
+    disk = ReadDisk(home)
+    with fmq.open("home", disk=disk, read_only=True) as engine:
+        pieces = {each[5:32] for each in disk.asked if each.startswith("read pieces/")}
+        segments = {key[:27] for key in home if key.startswith("pieces/")}
+        assert min(pieces) > sorted(segments)[2]
+        last = len(machine.acked) - 1
+        found = engine.read("t", offset=last)
+        assert [bytes(each.body) for each in found] == machine.acked[last:]
+        assert [bytes(each.body) for each in engine.read("t")] == machine.acked
+        assert len(engine.undecided()) == 1
+        assert len(engine.delayed(limit=999)) == LATER
+    assert fmq.check("home", disk=ReadDisk(home)).ok
+    machine.close()
+
+
+@pytest.mark.parametrize("spoil", [without, turned])
+@pytest.mark.parametrize("kind", [CHECKPOINT, "idx", "part", "due"])
+def test_a_reader_does_without_a_file_that_is_missing_or_damaged(
+    spoil: Callable[[dict[str, bytes], str], None], kind: str
+) -> None:
+    home: dict[str, bytes] = {}
+    machine = filled(home)
+    for name, keys in named(home).items():
+        if name.endswith(kind):
+            spoil(home, keys[-1])
+    with fmq.open("home", disk=ReadDisk(home), read_only=True) as engine:
+        assert [bytes(each.body) for each in engine.read("t")] == machine.acked
+        assert len(engine.undecided()) == 1
+        assert len(engine.delayed(limit=999)) == LATER
+    machine.close()
 
 
 def test_a_piece_that_is_damaged_is_refused() -> None:
