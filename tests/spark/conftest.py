@@ -21,6 +21,8 @@ QUIET = {
     "spark__sql__shuffle__partitions": "2",
     "spark__driver__bindAddress": "127.0.0.1",
     "spark__driver__host": "127.0.0.1",
+    # A Java that lives for a minute: the compiler that optimises costs more than it saves.
+    "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark__sql__session__timeZone": "UTC",
 }
 
