@@ -8,6 +8,8 @@ has it. obstore and deltalake speak the XML interface, which it does not take fo
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
@@ -29,7 +31,9 @@ class GoogleServer:
         found = find_spec(PACKAGE)
         assert found is not None and found.origin is not None, MISSING
         program = Path(found.origin).parent / PROGRAM
-        program.chmod(0o755)
+        if not os.access(program, os.X_OK):  # the wheel does not say that it can be run
+            program = Path(shutil.copy(program, folder))
+            program.chmod(0o755)
         (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
         self.url = f"http://{self.address}"
