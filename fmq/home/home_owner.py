@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from errno import ECANCELED, ETIMEDOUT
 from functools import partial
-from threading import Condition, Lock, get_ident
+from threading import Condition, Lock, RLock, get_ident
 from typing import Any
 
 from fmq.basics.clock import as_datetime, as_text
 from fmq.basics.results import HomeStats
-from fmq.errors import FmqError, TakenOver
+from fmq.errors import FmqError, StorageError, TakenOver
 from fmq.home.home_calls import HomeCalls
 from fmq.home.home_history import HomeHistory
 from fmq.home.slot_entry import HEAD_BYTES, EntryKind, chain_in, decode_entry, encode_entry
@@ -56,9 +56,9 @@ class HomeOwner:
         self._appended_at = calls.clock.monotonic()
         self._is_watched = False  # whether a standby has asked for signs of life
         self._latency = 0.0
-        self.writing: set[int] = set()
-        """The threads that append an entry of their own. What a signal handler in one of them sends
-        would wait for that entry, and so for itself.
+        self.writing: dict[int, RLock] = {}
+        """For each thread that appends an entry of its own, the lock that it holds meanwhile.
+        What a signal handler of that thread sends would wait for the entry, and so for itself.
         """
 
     @property
@@ -71,17 +71,9 @@ class HomeOwner:
         """
         return self._ends.get(base)
 
-    @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Note that this thread appends entries of its own."""
-        me = get_ident()
-        is_first = me not in self.writing
-        self.writing.add(me)
-        try:
-            yield
-        finally:
-            if is_first:
-                self.writing.discard(me)
+    def apart(self) -> RLock:
+        """Return the lock that this thread holds while it appends entries of its own."""
+        return self.writing.setdefault(get_ident(), RLock())
 
     # --- entries ----------------------------------------------------------------------------------
 
@@ -239,9 +231,9 @@ class HomeOwner:
         with self.lock:
             if self.ended is None:
                 logger.warning("%s: this engine writes nothing more: %s", self.address, error)
-                # An interrupt is a signal handler's, and no answer of the home.
-                interrupted = OSError(ECANCELED, "an entry was interrupted")
-                self.ended = error if isinstance(error, Exception) else interrupted
+                # All else is what a signal handler has raised, and no answer of the home.
+                interrupted = OSError(ECANCELED, f"an entry was interrupted ({error!r})")
+                self.ended = error if isinstance(error, (StorageError, OSError)) else interrupted
             self._turn.notify_all()
 
     # --- what it says of itself -------------------------------------------------------------------

@@ -6,10 +6,9 @@ owner would fill stays filled.
 from __future__ import annotations
 
 import logging
-from threading import Lock
 from zlib import crc32
 
-from fmq.errors import FmqError
+from fmq.errors import StorageError
 from fmq.home.files_put import FilesPut
 from fmq.home.home_cache import HomeCache
 from fmq.home.home_calls import slot_key
@@ -29,12 +28,12 @@ class HomeSweeper:
         """The floor is raised once so many slots, or bytes, lie above it."""
         self._owner = owner
         self._floor_slots, self._floor_bytes = floor_slots, floor_bytes
-        self._raising = Lock()
         self._owns_seen: set[int] = set()
         self._files = FilesPut(owner.calls, owner.history.files)
 
     def raise_floor(self, cache: HomeCache) -> None:
-        """Raise the floor if enough lies above it, and remove what is below.
+        """Raise the floor if enough lies above it, and remove what is below. One thread at a time
+        writes checkpoints, and so calls this.
 
         An error is only logged: all that it costs is room in the home, and a later call tries it
         again. An engine that another machine has fenced learns that by its next append.
@@ -43,15 +42,13 @@ class HomeSweeper:
         slots = len(history.kinds)
         if slots < self._floor_slots and history.bytes_since_floor < self._floor_bytes:
             return
-        if self._owner.ended is not None or not self._raising.acquire(blocking=False):
+        if self._owner.ended is not None:
             return
         try:
             with self._owner.apart():
                 self._raise_floor(cache)
-        except (FmqError, OSError, NoAnswer) as error:
+        except (StorageError, OSError, NoAnswer) as error:
             logger.warning("%s: the floor was not raised: %s", self._owner.address, error)
-        finally:
-            self._raising.release()
 
     def _raise_floor(self, cache: HomeCache) -> None:
         owner, noted = self._owner, list[HomeHistory]()

@@ -9,7 +9,8 @@ nothing else orders anything.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -169,8 +170,8 @@ class Home(Protocol):
     """What a directory that is the cache of a home (fmq/home) can do beside its files."""
 
     @property
-    def writing(self) -> Collection[int]:
-        """The threads that are inside of a call of this class, or of one that frees segments."""
+    def writing(self) -> Mapping[int, RLock]:
+        """For each thread that called this class, or freed segments, the lock that it held."""
         ...
 
     def beat(self, quiet: float) -> None:

@@ -58,6 +58,7 @@ class Machine:
         return self.home_log.owner
 
     def close(self) -> None:
+        self.objects.before = lambda what: None
         if hasattr(self, "engine"):
             with suppress(EngineFailed):
                 self.engine.close()

@@ -219,3 +219,31 @@ def test_a_machine_that_is_fenced_in_a_roll_says_that_the_outcome_is_unknown() -
     assert bodies(second)[-1] == b"old segment"
     first.close()
     second.close()
+
+
+def test_what_a_signal_handler_raises_is_not_the_error_of_later_calls() -> None:
+    home, first, _ = begun()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        first.engine.send("t", b"handler")  # raises Nested, and lets it pass
+
+    def before(what: str) -> None:
+        if what.startswith("create slots/"):
+            first.objects.before = lambda what: None
+            raise_signal(SIGUSR1)
+
+    first.send(b"one")
+    earlier = signal(SIGUSR1, handler)
+    first.objects.before = before
+    try:
+        with pytest.raises(Nested):
+            first.engine.checkpoint()
+    finally:
+        signal(SIGUSR1, earlier)
+    with pytest.raises(EngineFailed, match="interrupted"):
+        first.engine.send("t", b"two")
+    first.close()
+    second = Machine(home, 2)
+    second.open()
+    assert bodies(second)[-1] == b"one"
+    second.close()

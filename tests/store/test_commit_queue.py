@@ -450,6 +450,14 @@ def test_the_committer_writes_appends_with_callbacks() -> None:
     shared.let_go()
 
 
+def test_nothing_is_written_ahead_while_a_callback_waits() -> None:
+    """It is synced with the rest, so that it is known what became of it."""
+    shared = Shared()
+    answers = shared.submit("waits")
+    assert shared.queue.run(shared._plan(0), "ahead", ahead=True) == "ahead"
+    assert answers.given == [(None, ["waits", "ahead"])]
+
+
 def test_threads_and_callbacks_share_a_sync(share: Share) -> None:
     shared = share()
     with shared.writing(lambda: shared.send("leader")) as leader:

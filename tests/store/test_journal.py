@@ -329,3 +329,15 @@ def test_a_segment_is_found_while_another_thread_rolls() -> None:
                 journal.roll(0, ordinary=True)
             found = tracer.run(partial(journal.segment_of, HEADER_BYTES))
             assert found is first, tracer.met
+
+
+def test_a_write_ahead_has_only_what_was_planned_before_it() -> None:
+    """With a home, its bytes count at once: what comes later must not be told that it failed."""
+    disk = CrashDisk()
+    journal = make_journal(disk)
+    plan(journal, [note("before")])
+    ahead = journal.look_ahead()
+    assert ahead is not None
+    plan(journal, [note("later")])
+    journal.write_ahead(ahead)
+    assert Found(disk).texts == [["before"]]

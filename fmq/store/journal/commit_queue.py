@@ -41,7 +41,7 @@ one answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from threading import RLock, get_ident
@@ -49,6 +49,7 @@ from typing import TypeVar
 
 from fmq.arguments.names import waits
 from fmq.basics.counts import new_buckets
+from fmq.basics.lock_owner import is_mine
 from fmq.errors import Closed, EngineFailed, FmqError, Forked, Nested
 from fmq.store.journal.callers import Callback, Suspends, Then, Waiter
 from fmq.store.journal.journal import Journal
@@ -106,8 +107,9 @@ class CommitQueue:
         self.committer: Waiter | None = None
         # The other committer, while the write of this one is on its way.
         self.relief: Waiter | None = None
-        # The threads that write to a home by themselves. Their signal handlers cannot.
-        self.writing_apart: Collection[int] = ()
+        # For each thread that writes to a home by itself, a lock that it holds meanwhile. Its
+        # signal handlers cannot write.
+        self.writing_apart: Mapping[int, RLock] = {}
         # How long each write took, by `bit_length()` of its nanoseconds.
         self.written = new_buckets()
         self._ticks = ticks
@@ -323,7 +325,9 @@ class CommitQueue:
         """Raise Nested if a signal handler makes this call inside of another call of thread `me`:
         one that holds the lock, leads, has a write on its way, or waits and may be given the lead.
         """
-        if self._leader == me or self._is_mine() or me in self.writing_apart:
+        if self._leader == me or self._is_mine():
+            raise Nested
+        if (apart := self.writing_apart.get(me)) is not None and is_mine(apart):
             raise Nested
         if self._away and any(write.thread == me for write in [*self._away]):
             raise Nested
@@ -448,10 +452,12 @@ class CommitQueue:
 
     def _take(self, me: int, *, ahead: bool = False) -> JournalWrite:
         """Make thread `me` the leader, and return its write. With `ahead`, the bytes stay pending
-        if they are so few that they need no sync now. The caller holds the engine's lock.
+        if they are so few that they need no sync now, and no caller waits for one. The caller holds
+        the engine's lock.
         """
         self._leader = me
-        taken = self._journal.look_ahead() if ahead and self._synced else None
+        is_enough = ahead and self._synced and not self._journal.pending.waiters
+        taken = self._journal.look_ahead() if is_enough else None
         # In one line: an interrupt between taking the bytes and noting that would lose them.
         self._running = taken = taken or self._journal.take_pending()
         return taken

@@ -164,7 +164,8 @@ class Journal:
             return None
         start, buffers = pending.start, pending.buffers
         ahead = JournalWrite(pending.segment, start)
-        ahead.end, ahead.ahead, ahead.buffers = end, len(buffers), buffers
+        # A copy: calls plan into the list, and what they add must not be written yet.
+        ahead.end, ahead.ahead, ahead.buffers = end, len(buffers), [*buffers]
         if self._ahead_to > start:
             ahead.start, ahead.buffers = self._ahead_to, buffers[self._ahead :]
         return ahead
