@@ -413,8 +413,11 @@ def _searched(start: World, rules: set[str]) -> Result:
 
 def searches_of_three(rules: set[str]) -> Result:
     """Search from both moments at which three machines meet, up to what breaks a promise."""
-    found = search_while_freeing(rules)
-    return found if found.broken else search_without_answer(rules)
+    first = search_while_freeing(rules)
+    if first.broken:
+        return first
+    second = search_without_answer(rules)
+    return second._replace(states=first.states + second.states)
 
 
 def main() -> None:
