@@ -15,12 +15,13 @@ import asyncio
 import logging
 import os
 import secrets
+import shutil
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import fmq
 import fmq.aio
 from benchmarks.peers.programs import Folder
 from fmq.basics.clock import SystemClock
+from fmq.engines.home_moves import move_in
 from fmq.home.home_addresses import objects_at
 from fmq.home.home_disk import HomeDisk
 from fmq.home.home_log import HomeLog
@@ -91,7 +93,9 @@ def rate_of_coroutines(engine: fmq.Engine, seconds: float) -> float:
 class Wire:
     """Implements Objects: those of a storage behind a longer wire."""
 
-    def __init__(self, objects: Objects, seconds: float) -> None:
+    def __init__(self, objects: Objects, seconds: float, *, without_files: bool = False) -> None:
+        """With `without_files` it has no derived files, as a home of an older fmq."""
+        self._without_files = without_files
         self.address, self.object_bytes_max = objects.address, objects.object_bytes_max
         self.close = objects.close
         self._objects, self._seconds = objects, seconds
@@ -102,16 +106,20 @@ class Wire:
             self.creates += name == "create"
             if self._seconds:
                 time.sleep(self._seconds)
+            if name == "read_run" and self._without_files and what[0][0].startswith("files/"):
+                return []
             return getattr(self._objects, name)(*what)
 
         return call
 
 
-def opened(path: Path, home: str | None, wire: float) -> tuple[fmq.Engine, Wire | None]:
+def opened(
+    path: Path, home: str | None, wire: float, *, without_files: bool = False
+) -> tuple[fmq.Engine, Wire | None]:
     """Open an engine, with a wire that is longer by so many seconds."""
     if home is None:
         return fmq.open(path), None
-    objects, disk = Wire(objects_at(home), wire), RealDisk()
+    objects, disk = Wire(objects_at(home), wire, without_files=without_files), RealDisk()
     said = {"host": "here", "pid": os.getpid()}
     log = HomeLog(objects, disk.random, SystemClock(), said, retry_seconds=30)
     return fmq.open(path, disk=HomeDisk(disk, log)), objects
@@ -152,26 +160,59 @@ def rates_of(
     return found
 
 
-def take_over_seconds(path: Path, home: str) -> float:
+def take_over_seconds(path: Path, home: str, *, without_files: bool = False) -> float:
     began = time.perf_counter()
-    with fmq.open(path, home=home) as engine:
+    engine, _ = opened(path, home, 0.0, without_files=without_files)
+    with engine:
         engine.send("t", BODY)
         return time.perf_counter() - began
 
 
-def measure_cold(place: Path, home: str, megabytes: int, body_bytes: int) -> None:
-    """Print how long a machine needs that has nothing, or all but the checkpoint."""
-    body = os.urandom(body_bytes)
-    with fmq.open(place / "first", home=home) as engine:
-        for _ in range(megabytes * 1000 // body_bytes):
+def copy_seconds(home: str, to: Path) -> float:
+    """Return how long a bare copy of the pieces takes."""
+    began = time.perf_counter()
+    objects = objects_at(home, make=False)
+    with closing(objects), to.open("wb") as file:
+        keys = [f"pieces/{name}" for name in objects.names("pieces")]
+        for at in range(0, len(keys), 4):
+            for data in objects.read_run(keys[at : at + 4]):
+                file.write(data)
+    to.unlink()
+    return time.perf_counter() - began
+
+
+def fill(place: Path, home: str, megabytes: int, body_bytes: int, *, lone: bool) -> None:
+    """Let the home have so much, in appends of 1,000 messages, or each sent by itself."""
+    body, path = os.urandom(body_bytes), place / "first"
+    if lone:  # in a directory, which is moved in: in a home each would be an entry
+        with fmq.open(path, fmq.Options(sync="never")) as engine:
+            for _ in range(megabytes * 1_000_000 // body_bytes):
+                engine.send("t", body)
+        move_in(str(path), home, SystemClock())
+    with fmq.open(path, home=home) as engine:
+        for _ in range(0 if lone else megabytes * 1000 // body_bytes):
             engine.send_many("t", [body] * 1000)
-    directory = place / "next"
-    print(f"an empty directory: {take_over_seconds(directory, home):.2f} s")
-    print(f"one that has all: {take_over_seconds(directory, home):.2f} s")
-    for path in directory.iterdir():
-        if path.suffix != ".seg" and path.name not in ("HOME", "LOCK"):
-            path.unlink()
-    print(f"one with segments alone: {take_over_seconds(directory, home):.2f} s")
+
+
+def measure_cold(place: Path, home: str, rounds: int) -> None:
+    """Print how long a machine needs that has nothing, with the files of the home and without them,
+    in turn, and how long one that has all needs.
+    """
+    rows: dict[str, list[float]] = {}
+    for number in range(rounds):
+        paths = place / f"next-{number}", place / f"later-{number}"
+        for row, seconds in (
+            ("a bare copy of the pieces", copy_seconds(home, place / "copy")),
+            ("an empty directory", take_over_seconds(paths[0], home)),
+            ("the same directory again", take_over_seconds(paths[0], home)),
+            ("an empty directory, without the checkpoint in the home",
+             take_over_seconds(paths[1], home, without_files=True)),
+        ):  # fmt: skip
+            rows.setdefault(row, []).append(seconds)
+        for each in paths:
+            shutil.rmtree(each)
+    for row, found in rows.items():
+        print(f"{row}: {statistics.median(found):.2f} s")
 
 
 def main() -> None:
@@ -184,6 +225,7 @@ def main() -> None:
     parser.add_argument("--wire", type=float, default=0.0, help="so many ms more for each request")
     parser.add_argument("--cold", type=int, help="take over so many MB instead")
     parser.add_argument("--body", type=int, default=1000, help="bytes of a message for --cold")
+    parser.add_argument("--lone", action="store_true", help="each message by itself, for --cold")
     asked = parser.parse_args()
     logging.getLogger("fmq.home").setLevel(logging.ERROR)  # each take-over here is meant
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors before")
@@ -202,7 +244,9 @@ def main() -> None:
             return server.home(name) if asked.server else f"{at}-{name}"
 
         if asked.cold:
-            measure_cold(place, home_of("cold"), asked.cold, asked.body)
+            home = home_of("cold")
+            fill(place, home, asked.cold, asked.body, lone=asked.lone)
+            measure_cold(place, home, asked.rounds)
             return
         measure(place, home_of, asked.rounds, asked.seconds, asked.wire / 1000)
 
