@@ -114,6 +114,13 @@ OF_A_HOME = (
         tests=FILES,
     ),
     Mutant(
+        "a store that has left its home was never synced",
+        "            with closing(directory.open(name, write=True)) as file:\n"
+        "                file.sync()\n",
+        "            pass\n",
+        tests="tests/home/test_cache.py -k becomes_a_store",
+    ),
+    Mutant(
         "a half append counts",
         "        if not entry.last:\n            self._half = half\n            return None\n",
         "        self._half = []\n",

@@ -11,9 +11,10 @@ from fmq.basics.own_process import here
 from fmq.engines.verification import check
 from fmq.errors import HomeRefused
 from fmq.home.home_addresses import check_address, home_disk, home_log
+from fmq.home.home_cache import become_store
 from fmq.home.moving_in import MovingIn
 from fmq.posix import RealDisk
-from fmq.recovery.layout import HOME, LOCK, known_segments, look
+from fmq.recovery.layout import LOCK, known_segments, look
 from fmq.wire.processes import absolute
 
 
@@ -58,8 +59,7 @@ def move_out(home: str, path: str, clock: Clock) -> int:
     if report.problems:
         raise HomeRefused(f"{path}: is not sound after the move: {report.problems[0]}")
     with closing(disk.directory(path, make=False)) as directory:
-        directory.remove(HOME)
-        directory.sync()
+        become_store(directory)
     return home_stats.bytes
 
 

@@ -36,6 +36,17 @@ def check_is_cache(directory: Directory, address: str) -> None:
         )
 
 
+def become_store(directory: Directory) -> None:
+    """Make the cache a store of its own. What the home was answerable for is synced first."""
+    for name in directory.names():
+        if is_segment(name):
+            with closing(directory.open(name, write=True)) as file:
+                file.sync()
+    directory.sync()
+    directory.remove(HOME)
+    directory.sync()
+
+
 class HomeCache:
     """The files of one locked directory."""
 

@@ -9,6 +9,7 @@ import pytest
 
 import fmq
 from fmq.errors import Damaged, EngineFailed, EraseRefused, FmqError, HomeBehind, HomeRefused
+from fmq.home.home_cache import become_store
 from fmq.home.home_disk import HomeDisk
 from fmq.testing import FakeClock, FaultDisk
 from tests.home.machines import OPTIONS, Machine, begun, check
@@ -78,6 +79,22 @@ def test_a_power_cut_harms_the_cache_and_not_the_home() -> None:
     first.open()
     first.send(b"after")
     check(home, first)
+
+
+def test_a_cache_that_becomes_a_store_survives_a_power_cut() -> None:
+    """Nothing of its segments was synced before."""
+    home, first, _ = begun()
+    first.close()
+    second = Machine(home, 2)
+    second.open()
+    second.send(b"unsynced")
+    second.close()
+    become_store(second.disk.directory("data", make=False))
+    for seed in range(20):
+        left = second.disk.after_power_loss(seed=seed)
+        with fmq.open("data", OPTIONS, disk=left, clock=FakeClock(), background=False) as engine:
+            found = [bytes(each.body) for each in engine.read("t")]
+        assert found == [*first.acked, b"unsynced"]
 
 
 def without_its_last_entry(home: dict[str, bytes]) -> None:
