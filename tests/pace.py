@@ -74,6 +74,7 @@ class Pace:
         self._began = self._said = time.monotonic()
         self._used: dict[str, float] = {}  # seconds of the processor by test
         self._before = 0.0  # the current test
+        self._file = ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -98,7 +99,11 @@ class Pace:
         self._began = self._said = time.monotonic()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self) -> None:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        if self._file != file_of(item.nodeid):
+            self._file = file_of(item.nodeid)
+            gc.collect()
+            gc.freeze()  # what a file has left behind is not walked over in the next ones
         self._before = processor_seconds()
 
     @pytest.hookimpl(wrapper=True)
