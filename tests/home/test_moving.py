@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,35 @@ def test_a_move_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     move(tmp_path / "a", home)
     with fmq.open(tmp_path / "b", home=home) as engine:
         assert bodies(engine) == sent
+
+
+def killed(words: tuple[object, ...], folder: Path, names: int) -> None:
+    """Kill a move once `folder` has so many names, if the move has not ended before."""
+    line = [sys.executable, "-m", "fmq", "move", *map(str, words)]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (folder.exists() and len([*folder.iterdir()]) >= names):
+        pass
+    process.kill()
+    process.wait()
+
+
+def test_a_move_that_is_killed_goes_on(tmp_path: Path) -> None:
+    """In and out, at several moments each."""
+    home = f"file://{tmp_path}/home"
+    sent = filled(tmp_path / "a")
+    for names in (1, 3, 5, 7):
+        killed((tmp_path / "a", home), tmp_path / "home" / "slots", names)
+    if not (tmp_path / "a" / "HOME").exists():  # else it is a cache: only its answer is missing
+        move(tmp_path / "a", home)
+    with fmq.open(tmp_path / "b", home=home) as engine:
+        assert bodies(engine) == sent
+    for names in (1, 3, 6, 9):
+        killed((home, tmp_path / "c"), tmp_path / "c", names)
+    if (tmp_path / "c" / "HOME").exists() or not [*(tmp_path / "c").glob("*.seg")]:
+        move(home, tmp_path / "c")
+    with fmq.open(tmp_path / "c") as alone:
+        assert bodies(alone) == sent
+        assert [each.tx_id for each in alone.undecided()] == ["left"]
 
 
 def test_another_store_is_not_moved_over_what_a_home_has(tmp_path: Path) -> None:
