@@ -148,7 +148,7 @@ class RemoteManager:
 
     def request(
         self, kind: Kind, transaction: TransactionBuffer, sync: bool | None
-    ) -> tuple[Callable[[int, int], tuple[bytes]], Callable[[bytes], Any]]:
+    ) -> tuple[Callable[[int, int], tuple[bytes, ...]], Callable[[bytes], Any]]:
         """Return two functions. The first encodes a COMMIT or PREPARE. The second takes the answer;
         for a COMMIT it returns a function that makes the receipts.
         """
@@ -156,7 +156,7 @@ class RemoteManager:
             raise Forked(self._link.hello.path)
         options = self._link.hello.options
         runs = runs_of(kind, transaction, options.compress_bytes_min)
-        messages = b"".join(encode_runs(runs))
+        messages = encode_runs(runs)
         deliveries: list[Any] = transaction.held()
         acks = [_place(each) for each in deliveries]
         expected = transaction.marks.expected
@@ -167,10 +167,10 @@ class RemoteManager:
             *(None if after < 0 else after / 1000, transaction.bound, acks, marks),
         )
 
-        def encode(sequence: int, waiting: int) -> tuple[bytes]:
+        def encode(sequence: int, waiting: int) -> tuple[bytes, ...]:
             transaction.planned()
             _keep_id(transaction)  # the engine process releases the id with its answer
-            return (encode_collected(Collected(sequence, waiting, sync, *what), messages),)
+            return encode_collected(Collected(sequence, waiting, sync, *what)), *messages
 
         def done(answer: bytes) -> Any:
             found = decode_values(answer)

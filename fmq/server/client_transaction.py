@@ -38,12 +38,19 @@ def _change(
 
 
 def append_of(
-    kind: Kind, buffer: TransactionBuffer, messages: bytes, request: Request, parts: Parts
+    kind: Kind,
+    buffer: TransactionBuffer,
+    payload: bytes,
+    at: int,
+    request: Request,
+    parts: Parts,
 ) -> Append:
-    """Return the append that commits or prepares the transaction in `buffer` with `messages`."""
+    """Return the append that commits or prepares the transaction in `buffer`, with the messages
+    that begin at `payload[at]`.
+    """
     options = parts.writer.options
     names = buffer.producer, options.message_bytes_max, buffer.tx_id
-    runs = decode_runs(messages, 0, kind, *names)
+    runs = decode_runs(payload, at, kind, *names)
     for run in runs:
         parts.router.choose_queue(run.topic, None, run.queue)
         if run.extension and (timing := timing_in(run.extension)) is not None:

@@ -108,40 +108,42 @@ class Writes:
 
     # --- transactions ---------------------------------------------------------------------------
 
-    def _on_commit(self, asked: Frame, said: tuple[Collected, bytes]) -> Steps[bytes]:
-        collected, messages = said
+    def _on_commit(self, asked: Frame, said: tuple[Collected, int]) -> Steps[bytes]:
+        collected, at = said
         manager = self._parts.manager
         if before := self._done_before(asked, collected.sequence):
             outcome = manager.decisions.outcome_at(before[0].position, collected.tx_id)
             receipts = [*outcome.receipts]
             positions = {each.position for each in receipts}
-            runs = self._runs_of(collected, TX_MESSAGE, messages)
+            runs = self._runs_of(collected, TX_MESSAGE, asked.payload, at)
             receipts += manager.message_ids.sent_before(runs, positions)
             return encode_values(receipts)
-        what = collected, TX_MESSAGE, messages, manager.plan_commit
+        what = collected, TX_MESSAGE, asked.payload, at, manager.plan_commit
         buffer, append = yield from self._written(*what)
         return encode_values(receipts_of([*append, *buffer.left_out]))
 
-    def _on_prepare(self, asked: Frame, said: tuple[Collected, bytes]) -> Steps[bytes]:
-        collected, messages = said
+    def _on_prepare(self, asked: Frame, said: tuple[Collected, int]) -> Steps[bytes]:
+        collected, at = said
         manager = self._parts.manager
         if before := self._done_before(asked, collected.sequence):
-            runs = self._runs_of(collected, PRE_MESSAGE, messages)
+            runs = self._runs_of(collected, PRE_MESSAGE, asked.payload, at)
             left_out = manager.message_ids.sent_before(runs, set())
             return encode_values([before[0].position, left_out])
-        buffer, _ = yield from self._written(collected, PRE_MESSAGE, messages, manager.plan_prepare)
+        what = collected, PRE_MESSAGE, asked.payload, at, manager.plan_prepare
+        buffer, _ = yield from self._written(*what)
         return encode_values([buffer.number, [*buffer.left_out]])
 
-    def _runs_of(self, collected: Collected, kind: Kind, messages: bytes) -> list[Run]:
+    def _runs_of(self, collected: Collected, kind: Kind, payload: bytes, at: int) -> list[Run]:
         """Return the runs of a transaction that was carried out before."""
         bytes_max = self._parts.writer.options.message_bytes_max
-        return decode_runs(messages, 0, kind, "", bytes_max, collected.tx_id)
+        return decode_runs(payload, at, kind, "", bytes_max, collected.tx_id)
 
     def _written(
         self,
         collected: Collected,
         kind: Kind,
-        messages: bytes,
+        payload: bytes,
+        at: int,
         plan: Callable[[tuple[TransactionBuffer, Append]], None],
     ) -> Steps[tuple[TransactionBuffer, Append]]:
         """Write a transaction, and return it with its append. The transaction holds the deliveries
@@ -157,7 +159,7 @@ class Writes:
             for handle, claim, first, end in collected.acks:
                 buffer.ack(self._consuming.member(handle).part(claim, first, end))
             request = Request(self._client, collected.sequence, collected.waiting)
-            append = append_of(kind, buffer, messages, request, parts)
+            append = append_of(kind, buffer, payload, at, request, parts)
             parts.manager.message_ids.load_for(append)
             yield Durable(plan, (buffer, append), True if kind == PRE_MESSAGE else collected.sync)
         except BaseException:

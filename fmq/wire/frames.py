@@ -31,6 +31,8 @@ FIRST_BYTES_MAX = 4 * 1024
 HELLO_BYTES_MAX = 64 * 1024
 # The limit of a JSON payload. In memory it takes up to forty times as much.
 VALUES_BYTES_MAX = 4 << 20
+# Parts of an unfinished payload are kept apart from this size on.
+PART_BYTES_MIN = 4 * 1024
 
 
 class Op(IntEnum):
@@ -113,7 +115,11 @@ class Splitter:
         messages may have at most `values_bytes_max`.
         """
         self.limit(bytes_max, values_bytes_max)
-        self._kept = bytearray()
+        self._kept = b""  # an unfinished head
+        # The head of an unfinished frame, the parts of its payload, and how many bytes it lacks.
+        self._head = (0, 0, 0, 0)
+        self._parts: list[bytes] = []
+        self._lacks = 0
 
     def limit(self, bytes_max: int, values_bytes_max: int | None = None) -> None:
         """Replace both limits."""
@@ -123,40 +129,47 @@ class Splitter:
     @property
     def is_empty(self) -> bool:
         """Return whether no part of an unfinished frame is kept."""
-        return not self._kept
+        return not (self._kept or self._lacks)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that `data` completes. Raises BadFrame."""
-        kept = self._kept
-        if kept:
-            kept += data
-            data = bytes(kept) if len(kept) >= self._wanted(kept) else b""
-            if not data:
+        found, at = [], 0
+        if self._lacks:
+            if len(data) < self._lacks:
+                self._keep(data)
                 return []
-            kept.clear()
-        found, at, end = [], 0, len(data)
+            at, self._lacks = self._lacks, 0
+            # Joined once: a large payload comes in many parts, and copies of it are not cheap.
+            payload = b"".join((*self._parts, data[:at]))
+            self._parts.clear()
+            found.append(made_frame((*self._head, payload)))
+        elif self._kept:
+            data, self._kept = self._kept + data, b""
+        end = len(data)
         while end - at >= HEAD.size:
             size, op, flags, handle, request = HEAD.unpack_from(data, at)
             if size > self._values_bytes_max:
                 self._check(size, op, flags, handle, request)
-            start = at + HEAD.size
-            if start + size > end:
-                break
-            at = start + size
+            at += HEAD.size
+            if at + size > end:
+                self._head, self._lacks = (op, flags, handle, request), size
+                self._keep(data[at:])
+                return found
+            start, at = at, at + size
             found.append(made_frame((op, flags, handle, request, data[start:at])))
-        kept += data[at:]
+        self._kept = data[at:]
         return found
 
-    def _wanted(self, kept: bytearray) -> int:
-        """Return the size of the first frame, or of its head if that is unfinished. Raises
-        BadFrame.
+    def _keep(self, data: bytes) -> None:
+        """Keep a part of a payload. Small ones become one: an object for each would take many
+        times its bytes.
         """
-        if len(kept) < HEAD.size:
-            return HEAD.size
-        size, *head = HEAD.unpack_from(kept)
-        if size > self._values_bytes_max:
-            self._check(size, *head)
-        return HEAD.size + int(size)
+        self._lacks -= len(data)
+        parts = self._parts
+        if parts and len(parts[-1]) < PART_BYTES_MIN:
+            parts[-1] += data
+        else:
+            parts.append(data)
 
     def _check(self, size: int, op: int, flags: int, handle: int, request: int) -> None:
         """Raise BadFrame for a payload that is larger than its limit."""

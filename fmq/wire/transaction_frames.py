@@ -44,19 +44,19 @@ _COLLECTED = Row(
 )
 
 
-def encode_collected(collected: Collected, messages: bytes) -> bytes:
-    """Return the payload for a transaction and its messages. Raises TooLarge."""
-    payload = encode_front([*collected], messages)
-    if (size := len(payload) - len(messages)) > VALUES_BYTES_MAX:
+def encode_collected(collected: Collected) -> bytes:
+    """Return the front of the payload for a transaction. Its messages follow. Raises TooLarge."""
+    front = encode_front([*collected], b"")
+    if len(front) > VALUES_BYTES_MAX:
         what = "what a transaction acks and marks, in bytes of JSON,"
         instead = "ack and mark less in one transaction"
-        raise TooLarge(what, size, VALUES_BYTES_MAX, "fixed by the protocol", instead)
-    return payload
+        raise TooLarge(what, len(front), VALUES_BYTES_MAX, "fixed by the protocol", instead)
+    return front
 
 
-def decode_collected(payload: bytes) -> tuple[Collected, bytes]:
-    """Return the transaction of a payload, and its messages. Raises BadFrame, or the error of a
-    refused value.
+def decode_collected(payload: bytes) -> tuple[Collected, int]:
+    """Return the transaction of a payload, and the index at which its messages begin. Raises
+    BadFrame, or the error of a refused value.
     """
     values, at = decode_asked_front(payload)
-    return Collected(*_COLLECTED("a transaction", values)), payload[at:]
+    return Collected(*_COLLECTED("a transaction", values)), at

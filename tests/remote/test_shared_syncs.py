@@ -25,7 +25,7 @@ def transaction(op: Op, kind: Kind, number: int) -> bytes:
     run = encode_bodies([b"%d" % number], None)
     run.topic = "shared"
     collected = Collected(number + 1, 0, None, f"T{number}", False, "p", None, False, [], [])
-    return frame(op, number, encode_collected(collected, b"".join(encode_runs([run]))))
+    return frame(op, number, encode_collected(collected), *encode_runs([run]))
 
 
 def call(name: str, number: int, *args: object) -> bytes:

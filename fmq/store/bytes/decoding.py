@@ -155,7 +155,7 @@ def check_bodies(data: bytes, start: int, end: int, bodies_crc: int) -> None:
     """Raise BodiesDamaged unless `data[start:end]` are the bodies that the head describes."""
     if end > len(data):
         raise BodiesDamaged("the bodies are cut short")
-    if zlib.crc32(data[start:end]) != bodies_crc:
+    if zlib.crc32(memoryview(data)[start:end]) != bodies_crc:
         raise BodiesDamaged("the bodies' checksum does not match")
 
 
