@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 
 import fmq.engines.startup as startup
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
 from fmq.basics.own_process import here
 from fmq.engines.verification import check
-from fmq.errors import HomeRefused
+from fmq.errors import HomeRefused, NotAStore
 from fmq.home.home_addresses import check_address, home_disk, home_log
-from fmq.home.home_cache import become_store
+from fmq.home.home_cache import HomeCache, become_store
 from fmq.home.moving_in import MovingIn
 from fmq.posix import RealDisk
 from fmq.recovery.layout import LOCK, known_segments, look
@@ -23,10 +23,12 @@ def move_in(path: str, home: str, clock: Clock, *, of_cache: bool = False) -> in
     bytes that were. The directory is the cache of the home then.
 
     With `of_cache` the directory has been one already: the home has lost what it had acknowledged
-    to it. Raises HomeRefused, and changes nothing, if they are not one store.
+    to it. Without, a cache of this home was moved before, and is only verified. Raises HomeRefused,
+    and changes nothing, if they are not one store.
     """
     home, disk = check_address(home), RealDisk()
-    if not of_cache:
+    was_moved = not of_cache and _is_cache_of(path, home)
+    if not (of_cache or was_moved):
         startup.open(path).close()  # recovers it
     with startup.open(path, read_only=True) as engine:
         position = engine.stats().position
@@ -37,13 +39,21 @@ def move_in(path: str, home: str, clock: Clock, *, of_cache: bool = False) -> in
             ends = {each.base: each.end - each.base for each in segments}
             ends[segments[-1].base] = position - segments[-1].base
             moving = MovingIn(directory, ends)
-            with closing(home_log(disk, home, clock)) as log:
-                put = moving.put(log, _named(path))
+            put = 0
+            if not was_moved:
+                with closing(home_log(disk, home, clock)) as log:
+                    put = moving.put(log, _named(path))
             with closing(home_log(disk, home, clock)) as log:
                 moving.become_cache(moving.verify(log), home)
         finally:
             unlock()
     return put
+
+
+def _is_cache_of(path: str, home: str) -> bool:
+    with suppress(NotAStore), closing(RealDisk().directory(path, make=False)) as directory:
+        return HomeCache(directory, home).said.get("address") == home
+    return False
 
 
 def move_out(home: str, path: str, clock: Clock) -> int:

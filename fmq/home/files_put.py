@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from zlib import crc32
 
 from fmq.home.floor_files import CHECKPOINT, NO_FILES, FilePiece, FloorFiles
 from fmq.home.home_calls import HomeCalls
 from fmq.home.home_history import HomeHistory
+from fmq.home.objects import NoAnswer
 from fmq.machine.disk import Directory
 from fmq.recovery.checkpoint import PART, Checkpoint, encode, read
 from fmq.recovery.derived_files import derived_names, is_index
 from fmq.store.journal.segment import HEADER_BYTES, decode_header, segment_name
+
+logger = logging.getLogger("fmq.home")
 
 
 class FilesPut:
@@ -20,19 +24,43 @@ class FilesPut:
     def __init__(self, calls: HomeCalls, known: FloorFiles) -> None:
         """`known` are the files of the floor that this owner has found."""
         self._calls = calls
+        self._last = known
         # Of the files of other owners, the indexes say the same as those here. A file of timers may
         # be another one under the same name.
         self._known = {name: each for name, each in known.pieces.items() if is_index(name)}
+        self._has_looked = False  # whether what is known is there
 
     def put(self, directory: Directory, floor: HomeHistory) -> FloorFiles:
-        """Put the newest checkpoint in `directory`, and what belongs to it. Raises NoAnswer.
+        """Put the newest checkpoint in `directory`, and what belongs to it. What cannot be read is
+        left out, and so is a checkpoint that says more than `floor` has.
 
-        What cannot be read is left out, and so is a checkpoint that says more than `floor` has.
+        If the home does not take all, the floor names the checkpoint of the last one, and the
+        indexes that came so far.
         """
+        pieces: dict[str, list[FilePiece]] = {}
+        try:
+            self._last = self._put_all(directory, floor, pieces)
+        except (NoAnswer, OSError) as error:
+            logger.warning("%s: the checkpoint was not put: %s", self._calls.address, error)
+            indexes = {name: each for name, each in pieces.items() if is_index(name)}
+            self._known |= indexes
+            self._last = self._last._replace(pieces=self._last.pieces | indexes)
+        return self._last
+
+    def _put_all(
+        self, directory: Directory, floor: HomeHistory, pieces: dict[str, list[FilePiece]]
+    ) -> FloorFiles:
+        """Put the files, and note each one in `pieces`. Raises NoAnswer or OSError."""
+        if not self._has_looked:
+            there = {f"files/{name}" for name in self._calls.objects.names("files")}
+            for name, known in [*self._known.items()]:
+                if any(each.key(name) not in there for each in known):
+                    del self._known[name]
+            self._has_looked = True
         checkpoint = _newest(directory, floor)
         if checkpoint is None:
+            self._known = {}
             return NO_FILES
-        pieces = {}
         for name in derived_names(checkpoint):
             known, is_part = self._known.get(name, []), name.endswith(PART)
             if known and not is_part:

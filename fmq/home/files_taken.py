@@ -5,15 +5,18 @@ replay the whole journal. What it finds there is believed only if it fits the se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import NamedTuple
 
 from fmq.home.floor_files import CHECKPOINT, FloorFiles
 from fmq.home.home_history import HomeHistory
-from fmq.machine.disk import Directory
+from fmq.machine.disk import Directory, replace
 from fmq.recovery.checkpoint import Checkpoint, CheckpointWriter, decode, read
 from fmq.recovery.derived_files import is_index, is_of_one_checkpoint
 from fmq.store.journal.segment import HEADER_BYTES, Header, base_of, decode_header, segment_name
+
+BYTES_AT_ONCE = 16 << 20
+TEMPORARY = "taken.new"
 
 
 class Wanted(NamedTuple):
@@ -63,6 +66,18 @@ def files_of(files: FloorFiles, names: Sequence[str], fetch: Fetch) -> dict[str,
     return {name: b"".join(parts) for name, parts in found.items()}
 
 
+def _by_size(files: FloorFiles, names: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the `names` in groups of which each fits into memory."""
+    some, size = list[str](), 0
+    for name in names:
+        some.append(name)
+        size += files.pieces[name][-1].end if files.pieces[name] else 0
+        if size >= BYTES_AT_ONCE:
+            yield some
+            some, size = [], 0
+    yield some
+
+
 def take_files(directory: Directory, history: HomeHistory, fetch: Fetch) -> None:
     """Write to `directory`, whose segments are equal to those of `history`, the indexes that it
     lacks. Write also the checkpoint, and what belongs to it, if that is newer than its own.
@@ -87,11 +102,10 @@ def take_files(directory: Directory, history: HomeHistory, fetch: Fetch) -> None
     ]
     if checkpoint is not None:
         names += filter(is_of_one_checkpoint, files.pieces)
-    for name, data in files_of(files, names, fetch).items():
-        with suppress(FileNotFoundError):
-            directory.remove(name)
-        with closing(directory.create(name)) as file:
-            file.write(0, (data,), sync=False)
+    for some in _by_size(files, names):
+        for name, data in files_of(files, some, fetch).items():
+            # Durably: what is torn here would not be fetched again.
+            replace(directory, name, TEMPORARY, data)
     if checkpoint is None:
         return
     # At last: what a checkpoint names should be there.

@@ -20,6 +20,8 @@ from fmq.errors import HomeBehind, HomeRefused
 from fmq.home.files_taken import Wanted
 from fmq.home.home_history import HomeAppend, HomeHistory, HomePiece, HomeSegment
 from fmq.machine.disk import Directory, File, replace
+from fmq.recovery.checkpoint import SLOTS
+from fmq.recovery.derived_files import is_of_one_checkpoint
 from fmq.recovery.layout import HOME, HOME_NEW, look
 from fmq.store.journal.segment import HEADER_BYTES, base_of, is_segment, segment_name
 
@@ -104,25 +106,44 @@ class HomeCache:
         self, history: HomeHistory, fetch: Callable[[Sequence[Wanted]], Iterator[bytes]]
     ) -> None:
         """Write the pieces of a floor that are not here, or not as they should be."""
-        lacking, names = list[tuple[int, HomePiece]](), {*self.directory.names()}
+        lacking, names, new = list[tuple[int, HomePiece]](), {*self.directory.names()}, set[int]()
         for base, segment in history.segments.items():
-            is_new = segment_name(base) not in names
+            if segment_name(base) not in names:
+                new.add(base)
             file = self._opened(base, segment.capacity)
             for piece in segment.pieces:
                 size = piece.end - piece.start
-                data = b"" if is_new else file.read(piece.start, size)
+                data = b"" if base in new else file.read(piece.start, size)
                 if zlib.crc32(data) != piece.crc or len(data) < size:
                     lacking.append((base, piece))
         wanted = [Wanted(piece.key(base), piece.end - piece.start) for base, piece in lacking]
         for (base, piece), data in zip(lacking, fetch(wanted), strict=True):
             file = self._opened(base, history.segments[base].capacity)
+            if base not in new:
+                self._note_lost(base, file.read(piece.start, len(data)), data)
             file.write(piece.start, (data,), sync=False)
 
     def write(self, append: HomeAppend, segment: HomeSegment) -> None:
         """Write an append to its segment, unless it is there."""
         file = self._opened(append.base, segment.capacity)
-        if file.read(append.offset, len(append.data)) != append.data:
+        there = file.read(append.offset, len(append.data))
+        if there != append.data:
+            self._note_lost(append.base, there, append.data)
             file.write(append.offset, (append.data,), sync=False)
+
+    def _note_lost(self, base: int, there: bytes, data: bytes) -> None:
+        """If `there` is more than a beginning of `data`, remove all that was derived from it before
+        it is written over: a home that was put back from a backup has lost it. After a power cut
+        it may also be torn bytes, and then a replay finds the same again.
+        """
+        if data.startswith(there.rstrip(b"\0")):
+            return
+        of_segment = segment_name(base, ".")
+        for name in self.directory.names():
+            is_of_it = name.startswith(of_segment) and not is_segment(name)
+            if name in SLOTS or is_of_one_checkpoint(name) or is_of_it:
+                self.directory.remove(name)
+        self.directory.sync()
 
     def _opened(self, base: int, capacity: int) -> File:
         """Return the segment at `base`, which is made if it is missing, and has its full size."""

@@ -45,7 +45,7 @@ logger = logging.getLogger("fmq.home")
 LOOKS_AT_FLOOR = 10  # how many looks of a standby at the next slot have one at the floor, too
 READ_AT_ONCE = 256  # how many objects one call to the home reads, at most
 # And how many bytes of pieces, if it is not one object; a storage of small ones is asked for fewer.
-FETCH_BYTES, FETCH_OBJECTS = 64 << 20, 8
+FETCH_BYTES, FETCH_OBJECTS = 16 << 20, 8
 FLOOR_SLOTS, FLOOR_BYTES = 1000, 16 << 20
 
 
@@ -150,8 +150,11 @@ class HomeLog:
                 cache.write(append, segment)
         self._appends = []
         if self._taken is not self.history.files:
-            self._taken = self.history.files
-            take_files(cache.directory, self.history, self.fetch)
+            try:
+                take_files(cache.directory, self.history, self.fetch)
+                self._taken = self.history.files
+            except OSError as error:  # without them a replay finds all that they say
+                logger.warning("%s: its checkpoint was not taken: %s", self.address, error)
         return True
 
     def mirror(self, cache: HomeCache) -> bool:

@@ -4,6 +4,7 @@ missing, damaged or of another history costs time, and no message.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from fmq.home.home_floor import decode_floor, encode_floor
 from fmq.home.home_history import HomeHistory
 from fmq.home.home_reader import HomeReadDirectory
 from fmq.machine.disk import Directory
+from fmq.testing import CrashDisk, FaultDisk, Loss
 from fmq.testing.fake_home import FakeObjects
 from tests.home.machines import Machine, check
 
@@ -306,3 +308,131 @@ def test_an_owner_puts_an_index_once() -> None:
     parts = [each for each in files if "-part-" in each]
     assert any("-part-0000000000-" not in each for each in parts)
     check(home, machine)
+
+
+def stood_by(home: dict[str, bytes], number: int) -> Machine:
+    """Return a machine that follows the home, with its directory as the home is now."""
+    machine = Machine(home, number)
+    log = machine.log()
+    cache = cache_of(machine)
+    log.mirror(cache)
+    cache.close()
+    log.close()
+    return machine
+
+
+def test_a_machine_that_stands_by_takes_the_checkpoint() -> None:
+    home: dict[str, bytes] = {}
+    machine = filled(home)
+    standby = stood_by(home, 2)
+    log, cache = standby.log(), cache_of(standby)
+    log.mirror(cache)
+    machine.work(b"more" * 100)
+    log.mirror(cache)
+    cache.close()
+    names = {*directory_of(standby).names()}
+    assert {*named(home)} - {CHECKPOINT} <= names
+    for key in [key for key in home if key.startswith("files/")]:
+        del home[key]
+    standby.floor_slots = 1000
+    assert standby.open().stats().recovery.replayed_bytes < 1500
+    check(home, machine, standby)
+
+
+@pytest.mark.parametrize("size", [700, 500])
+def test_a_checkpoint_of_what_the_home_has_lost_is_forgotten(size: int) -> None:
+    """The home is put back from a backup, and goes on otherwise, while a machine that stood by, and
+    has the checkpoint of what was lost, is away.
+    """
+    home: dict[str, bytes] = {}
+    first, second = Machine(home, 1), Machine(home, 2)
+    first.open()
+    first.work(b"begun")
+    backup = {**home}
+    first.send(b"a" * 700)
+    first.engine.checkpoint()
+    standby = stood_by({**home}, 3)
+    home.clear()
+    home.update(backup)
+    second.floor_slots = standby.floor_slots = 1000
+    second.open()
+    for _ in range(3):
+        second.send(b"b" * size)
+    standby.objects = FakeObjects(home)
+    standby.open()
+    for number in range(6):
+        standby.send(b"%d" % number * 900)
+    first.acked.pop()
+    replayed = Machine({**home}, 4)
+    assert len(replayed.open().read("t", limit=99)) == len(
+        first.acked + second.acked + standby.acked
+    )
+    replayed.close()
+    check(home, first, second, standby)
+
+
+def test_files_that_were_taken_outlive_a_power_cut() -> None:
+    home: dict[str, bytes] = {}
+    machine = filled(home)
+    machine.close()
+    other = Machine(home, 2)
+    log = other.log()
+    log.take_over(cache_of(other)).close()
+    left = other.disk.after(Loss()).directory("data", make=False)
+    for name in {*named(home)} - {CHECKPOINT}:
+        mine, theirs = left.open(name), directory_of(machine).open(name)
+        assert mine.read(0, 99) == theirs.read(0, 99) != b""
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_an_error_of_this_disk_costs_the_checkpoint_alone(error: int) -> None:
+    home: dict[str, bytes] = {}
+    machine, other = filled(home), Machine(home, 2)
+    faults = FaultDisk(CrashDisk())
+    faults.fail("write", names="*taken.new", error=error, persistently=True)
+    log = other.log()
+    directory = faults.directory("data", make=True)
+    log.take_over(HomeCache(directory, "fake://home")).close()
+    assert not {name for name in directory.names() if name.endswith((".idx", ".part"))}
+    check(home, machine)
+
+
+def test_files_that_cannot_be_put_do_not_keep_the_floor_down() -> None:
+    """What has come is not put again."""
+    home: dict[str, bytes] = {}
+    machine = Machine(home, 1)
+    machine.open()
+    machine.work(b"begun")
+    put: list[str] = []
+
+    def before(what: str) -> None:
+        if what.startswith("create files/"):
+            if "checkpoint" in what or "-part-" in what:
+                machine.objects.lost_calls.add(machine.objects.calls)
+            else:
+                put.append(what)
+
+    machine.objects.before = before
+    for number in range(9):
+        machine.work(b"%d" % number * 600)
+        assert newest_floor(home).next > machine.owner.history.next - 5
+    machine.objects.before = lambda what: None
+    assert len(put) == len({each.split("/")[1][21:] for each in put}) > 1
+    machine.work(b"last")
+    assert newest_floor(home).files.upto > 5000
+    assert {key for keys in named(home).values() for key in keys} <= home.keys()
+    check(home, machine)
+
+
+def test_an_index_that_the_home_has_lost_is_put_again() -> None:
+    home: dict[str, bytes] = {}
+    machine, other = filled(home), Machine(home, 2)
+    machine.close()
+    keys = [key for key in home if "-idx-" in key]
+    other.open()
+    for key in keys:
+        del home[key]
+    other.work(b"other")
+    assert {key for keys in named(home).values() for key in keys} <= home.keys()
+    assert len([key for key in home if "-idx-" in key]) >= len(keys)
+    check(home, machine, other)
