@@ -135,9 +135,21 @@ OF_A_HOME = (
     ),
     Mutant(
         "the cache is not made equal to the entries",
-        "        if file.read(append.offset, len(append.data)) != append.data:\n",
+        "        if there != append.data:\n",
         "        if file.size() < append.offset:\n",
         STORIES,
+    ),
+    Mutant(
+        "a checkpoint outlives the bytes that it was derived from",
+        '        if data.startswith(there.rstrip(b"\\0")):\n',
+        "        if True:\n",
+        tests=FILES,
+    ),
+    Mutant(
+        "not sent is said without a look at the floor",
+        "        if floor is None or floor.next <= n or n in floor.owns:\n",
+        "        if True:\n",
+        tests="tests/home/test_rivals.py",
     ),
     Mutant(
         "the cache is not made equal to the pieces",
