@@ -141,14 +141,14 @@ OF_A_HOME = (
     ),
     Mutant(
         "a checkpoint outlives the bytes that it was derived from",
-        '        if data.startswith(there.rstrip(b"\\0")):\n',
+        '        if data.startswith(there.rstrip(b"\\0")) and there[:claimed] == data[:claimed]:\n',
         "        if True:\n",
         tests=FILES,
     ),
     Mutant(
         "not sent is said without a look at the floor",
-        "        if floor is None or floor.next <= n or n in floor.owns:\n",
-        "        if True:\n",
+        "            if floor is None or floor.next <= n or n in floor.owns:\n",
+        "            if True:\n",
         tests="tests/home/test_rivals.py",
     ),
     Mutant(

@@ -12,6 +12,7 @@ from fmq.engines.verification import check
 from fmq.errors import HomeRefused, NotAStore
 from fmq.home.home_addresses import check_address, home_disk, home_log
 from fmq.home.home_cache import HomeCache, become_store
+from fmq.home.home_log import HomeLog
 from fmq.home.moving_in import MovingIn
 from fmq.posix import RealDisk
 from fmq.recovery.layout import LOCK, known_segments, look
@@ -23,12 +24,12 @@ def move_in(path: str, home: str, clock: Clock, *, of_cache: bool = False) -> in
     bytes that were. The directory is the cache of the home then.
 
     With `of_cache` the directory has been one already: the home has lost what it had acknowledged
-    to it. Without, a cache of this home was moved before, and is only verified. Raises HomeRefused,
-    and changes nothing, if they are not one store.
+    to it. Without, a cache of this home was moved before: that is verified, or finished. Raises
+    HomeRefused, and changes nothing, if they are not one store.
     """
     home, disk = check_address(home), RealDisk()
-    was_moved = not of_cache and _is_cache_of(path, home)
-    if not (of_cache or was_moved):
+    is_cache = of_cache or _is_cache_of(path, home)
+    if not is_cache:
         startup.open(path).close()  # recovers it
     with startup.open(path, read_only=True) as engine:
         position = engine.stats().position
@@ -40,8 +41,8 @@ def move_in(path: str, home: str, clock: Clock, *, of_cache: bool = False) -> in
             ends[segments[-1].base] = position - segments[-1].base
             moving = MovingIn(directory, ends)
             put = 0
-            if not was_moved:
-                with closing(home_log(disk, home, clock)) as log:
+            with closing(home_log(disk, home, clock)) as log:
+                if of_cache or not is_cache or _is_moving(log):
                     put = moving.put(log, _named(path))
             with closing(home_log(disk, home, clock)) as log:
                 moving.become_cache(moving.verify(log), home)
@@ -54,6 +55,12 @@ def _is_cache_of(path: str, home: str) -> bool:
     with suppress(NotAStore), closing(RealDisk().directory(path, make=False)) as directory:
         return HomeCache(directory, home).said.get("address") == home
     return False
+
+
+def _is_moving(log: HomeLog) -> bool:
+    """Return whether a move into this home, or out of it, has not come to its end."""
+    log.follow(None)
+    return any(log.history.said.get(each) is not None for each in ("moving", "moved"))
 
 
 def move_out(home: str, path: str, clock: Clock) -> int:

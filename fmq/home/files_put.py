@@ -13,7 +13,7 @@ from fmq.home.objects import NoAnswer
 from fmq.machine.disk import Directory
 from fmq.recovery.checkpoint import PART, Checkpoint, encode, read
 from fmq.recovery.derived_files import derived_names, is_index
-from fmq.store.journal.segment import HEADER_BYTES, decode_header, segment_name
+from fmq.store.journal.segment import HEADER_BYTES, base_of, decode_header, segment_name
 
 logger = logging.getLogger("fmq.home")
 
@@ -42,9 +42,10 @@ class FilesPut:
             self._last = self._put_all(directory, floor, pieces)
         except (NoAnswer, OSError) as error:
             logger.warning("%s: the checkpoint was not put: %s", self._calls.address, error)
-            indexes = {name: each for name, each in pieces.items() if is_index(name)}
-            self._known |= indexes
-            self._last = self._last._replace(pieces=self._last.pieces | indexes)
+            # What else has come is named by no floor, so the next one removes it.
+            self._known = _indexes({**self._known, **pieces}, floor)
+            others = {name: of for name, of in self._last.pieces.items() if not is_index(name)}
+            self._last = self._last._replace(pieces={**others, **self._known})
         return self._last
 
     def _put_all(
@@ -90,6 +91,15 @@ class FilesPut:
             self._calls.put(piece.key(name), part)
             pieces.append(piece)
         return pieces
+
+
+def _indexes(pieces: dict[str, list[FilePiece]], floor: HomeHistory) -> dict[str, list[FilePiece]]:
+    """Return the indexes of segments that are there."""
+    return {
+        name: of
+        for name, of in pieces.items()
+        if is_index(name) and base_of(name) in floor.segments
+    }
 
 
 def _newest(directory: Directory, floor: HomeHistory) -> Checkpoint | None:

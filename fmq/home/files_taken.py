@@ -16,7 +16,8 @@ from fmq.recovery.derived_files import is_index, is_of_one_checkpoint
 from fmq.store.journal.segment import HEADER_BYTES, Header, base_of, decode_header, segment_name
 
 BYTES_AT_ONCE = 16 << 20
-TEMPORARY = "taken.new"
+TEMPORARY = segment_name(0, ".new")
+"""Recovery removes a file that is called so."""
 
 
 class Wanted(NamedTuple):

@@ -17,10 +17,10 @@ from contextlib import closing, suppress
 from typing import Any
 
 from fmq.errors import HomeBehind, HomeRefused
-from fmq.home.files_taken import Wanted
+from fmq.home.files_taken import Fetch, Wanted, take_files
 from fmq.home.home_history import HomeAppend, HomeHistory, HomePiece, HomeSegment
 from fmq.machine.disk import Directory, File, replace
-from fmq.recovery.checkpoint import SLOTS
+from fmq.recovery.checkpoint import SLOTS, decode
 from fmq.recovery.derived_files import is_of_one_checkpoint
 from fmq.recovery.layout import HOME, HOME_NEW, look
 from fmq.store.journal.segment import HEADER_BYTES, base_of, is_segment, segment_name
@@ -56,6 +56,8 @@ class HomeCache:
         self.directory = directory
         self._address = address
         self._files: dict[int, File] = {}
+        # Up to where its checkpoints know the journal, once that was looked at.
+        self._upto: int | None = None
         self.said = self._read_said()
         """What HOME says; empty if there is no such file."""
 
@@ -119,8 +121,8 @@ class HomeCache:
         wanted = [Wanted(piece.key(base), piece.end - piece.start) for base, piece in lacking]
         for (base, piece), data in zip(lacking, fetch(wanted), strict=True):
             file = self._opened(base, history.segments[base].capacity)
-            if base not in new:
-                self._note_lost(base, file.read(piece.start, len(data)), data)
+            there = b"" if base in new else file.read(piece.start, len(data))
+            self._note_lost(base, piece.start, there, data)
             file.write(piece.start, (data,), sync=False)
 
     def write(self, append: HomeAppend, segment: HomeSegment) -> None:
@@ -128,22 +130,41 @@ class HomeCache:
         file = self._opened(append.base, segment.capacity)
         there = file.read(append.offset, len(append.data))
         if there != append.data:
-            self._note_lost(append.base, there, append.data)
+            self._note_lost(append.base, append.offset, there, append.data)
             file.write(append.offset, (append.data,), sync=False)
 
-    def _note_lost(self, base: int, there: bytes, data: bytes) -> None:
-        """If `there` is more than a beginning of `data`, remove all that was derived from it before
-        it is written over: a home that was put back from a backup has lost it. After a power cut
-        it may also be torn bytes, and then a replay finds the same again.
+    def _note_lost(self, base: int, offset: int, there: bytes, data: bytes) -> None:
+        """Before `data` is written over what is `there`, remove all that was derived from bytes of
+        another history, which a home that was put back from a backup has lost: if something else
+        is there, or nothing where a checkpoint says that something was. After a power cut these may
+        also be bytes of this history, and then a replay finds the same again.
         """
-        if data.startswith(there.rstrip(b"\0")):
+        if self._upto is None:
+            self._upto = self._applied_upto()
+        claimed = max(0, self._upto - base - offset)
+        if data.startswith(there.rstrip(b"\0")) and there[:claimed] == data[:claimed]:
             return
+        self._upto = None
         of_segment = segment_name(base, ".")
         for name in self.directory.names():
             is_of_it = name.startswith(of_segment) and not is_segment(name)
             if name in SLOTS or is_of_one_checkpoint(name) or is_of_it:
                 self.directory.remove(name)
         self.directory.sync()
+
+    def _applied_upto(self) -> int:
+        """Return up to where the checkpoints of this directory know the journal."""
+        found = 0
+        for name in {*SLOTS} & {*self.directory.names()}:
+            with closing(self.directory.open(name)) as file:
+                checkpoint = decode(file.read(0, file.size()))
+            found = max(found, checkpoint.applied_upto if checkpoint else 0)
+        return found
+
+    def take_files(self, history: HomeHistory, fetch: Fetch) -> None:
+        """Take the derived files of the home, as files_taken.py says."""
+        self._upto = None
+        take_files(self.directory, history, fetch)
 
     def _opened(self, base: int, capacity: int) -> File:
         """Return the segment at `base`, which is made if it is missing, and has its full size."""

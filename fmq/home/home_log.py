@@ -32,7 +32,7 @@ from zlib import crc32
 
 from fmq.basics.clock import Clock
 from fmq.errors import Damaged, HomeRefused, TakenOver
-from fmq.home.files_taken import Wanted, take_files
+from fmq.home.files_taken import Wanted
 from fmq.home.floor_files import NO_FILES
 from fmq.home.home_cache import HomeCache
 from fmq.home.home_calls import HomeCalls, slot_key
@@ -150,10 +150,13 @@ class HomeLog:
                 cache.write(append, segment)
         self._appends = []
         if self._taken is not self.history.files:
+            self._taken = self.history.files
             try:
-                take_files(cache.directory, self.history, self.fetch)
-                self._taken = self.history.files
-            except OSError as error:  # without them a replay finds all that they say
+                cache.take_files(self.history, self.fetch)
+            except OSError as error:
+                if error.filename == self.address:  # it gives no answer
+                    raise
+                # Without them a replay finds all that they say.
                 logger.warning("%s: its checkpoint was not taken: %s", self.address, error)
         return True
 

@@ -54,7 +54,8 @@ class MovingIn:
         if has != self._ends:
             raise HomeRefused(
                 f"{log.address}: has other bytes than {self._directory.path} after the move. The "
-                "directory is as it was. Move it into a new home, and look at this storage."
+                "directory is as it was. If it was moved before, and the home went on, open it "
+                "with home=. Otherwise move it into a new home, and look at this storage."
             )
         return log.history
 

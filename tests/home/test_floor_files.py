@@ -339,10 +339,12 @@ def test_a_machine_that_stands_by_takes_the_checkpoint() -> None:
     check(home, machine, standby)
 
 
+@pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("size", [700, 500])
-def test_a_checkpoint_of_what_the_home_has_lost_is_forgotten(size: int) -> None:
+def test_a_checkpoint_of_what_the_home_has_lost_is_forgotten(size: int, cut: bool) -> None:
     """The home is put back from a backup, and goes on otherwise, while a machine that stood by, and
-    has the checkpoint of what was lost, is away.
+    has the checkpoint of what was lost, is away. With a power cut that leaves nothing but what was
+    durable of its directory: the checkpoint.
     """
     home: dict[str, bytes] = {}
     first, second = Machine(home, 1), Machine(home, 2)
@@ -359,6 +361,8 @@ def test_a_checkpoint_of_what_the_home_has_lost_is_forgotten(size: int) -> None:
     for _ in range(3):
         second.send(b"b" * size)
     standby.objects = FakeObjects(home)
+    if cut:
+        standby.disk = standby.disk.after(Loss())
     standby.open()
     for number in range(6):
         standby.send(b"%d" % number * 900)
@@ -389,7 +393,7 @@ def test_an_error_of_this_disk_costs_the_checkpoint_alone(error: int) -> None:
     home: dict[str, bytes] = {}
     machine, other = filled(home), Machine(home, 2)
     faults = FaultDisk(CrashDisk())
-    faults.fail("write", names="*taken.new", error=error, persistently=True)
+    faults.fail("write", names="*0.new", error=error, persistently=True)
     log = other.log()
     directory = faults.directory("data", make=True)
     log.take_over(HomeCache(directory, "fake://home")).close()
@@ -397,8 +401,9 @@ def test_an_error_of_this_disk_costs_the_checkpoint_alone(error: int) -> None:
     check(home, machine)
 
 
-def test_files_that_cannot_be_put_do_not_keep_the_floor_down() -> None:
-    """What has come is not put again."""
+@pytest.mark.parametrize("lost", [("-checkpoint-", "-part-"), ("-checkpoint-",)])
+def test_files_that_cannot_be_put_do_not_keep_the_floor_down(lost: tuple[str, ...]) -> None:
+    """What has come is not put again, and what was removed is not named."""
     home: dict[str, bytes] = {}
     machine = Machine(home, 1)
     machine.open()
@@ -407,7 +412,7 @@ def test_files_that_cannot_be_put_do_not_keep_the_floor_down() -> None:
 
     def before(what: str) -> None:
         if what.startswith("create files/"):
-            if "checkpoint" in what or "-part-" in what:
+            if any(each in what for each in lost):
                 machine.objects.lost_calls.add(machine.objects.calls)
             else:
                 put.append(what)
@@ -417,7 +422,8 @@ def test_files_that_cannot_be_put_do_not_keep_the_floor_down() -> None:
         machine.work(b"%d" % number * 600)
         assert newest_floor(home).next > machine.owner.history.next - 5
     machine.objects.before = lambda what: None
-    assert len(put) == len({each.split("/")[1][21:] for each in put}) > 1
+    indexes = [each.split("/")[1][21:] for each in put if "-idx-" in each]
+    assert len(indexes) == len({*indexes}) > 1
     machine.work(b"last")
     assert newest_floor(home).files.upto > 5000
     assert {key for keys in named(home).values() for key in keys} <= home.keys()
