@@ -36,8 +36,9 @@ def _disk_of(path: str) -> Disk:
 
     disk = home_to_read(path)
     if disk is None:
-        check_local(path)
-    return disk or RealDisk()
+        check_local(path)  # raises for any other address
+        return RealDisk()
+    return disk
 
 
 def no_journal(path: str) -> NotAStore:

@@ -13,7 +13,7 @@ from fmq.home.objects import NoAnswer
 from fmq.machine.disk import Directory
 from fmq.recovery.checkpoint import PART, Checkpoint, encode, read
 from fmq.recovery.derived_files import derived_names, is_index
-from fmq.store.journal.segment import HEADER_BYTES, base_of, decode_header, segment_name
+from fmq.recovery.layout import read_header
 
 logger = logging.getLogger("fmq.home")
 
@@ -43,7 +43,8 @@ class FilesPut:
         except (NoAnswer, OSError) as error:
             logger.warning("%s: the checkpoint was not put: %s", self._calls.address, error)
             # What else has come is named by no floor, so the next one removes it.
-            self._known = _indexes({**self._known, **pieces}, floor)
+            came = {**self._known, **pieces}
+            self._known = {name: came[name] for name in floor.indexes(came)}
             others = {name: of for name, of in self._last.pieces.items() if not is_index(name)}
             self._last = self._last._replace(pieces={**others, **self._known})
         return self._last
@@ -93,20 +94,8 @@ class FilesPut:
         return pieces
 
 
-def _indexes(pieces: dict[str, list[FilePiece]], floor: HomeHistory) -> dict[str, list[FilePiece]]:
-    """Return the indexes of segments that are there."""
-    return {
-        name: of
-        for name, of in pieces.items()
-        if is_index(name) and base_of(name) in floor.segments
-    }
-
-
 def _newest(directory: Directory, floor: HomeHistory) -> Checkpoint | None:
-    name = segment_name(max(floor.segments))
-    with closing(directory.open(name)) as file:
-        store = decode_header(file.read(0, HEADER_BYTES), name).store
-    checkpoint = read(directory, store)
+    checkpoint = read(directory, read_header(directory, max(floor.segments)).store)
     if checkpoint is None or checkpoint.applied_upto > floor.position:
         return None
     return checkpoint

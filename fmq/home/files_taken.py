@@ -5,15 +5,16 @@ replay the whole journal. What it finds there is believed only if it fits the se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 
 from fmq.home.floor_files import CHECKPOINT, FloorFiles
 from fmq.home.home_history import HomeHistory
 from fmq.machine.disk import Directory, replace
 from fmq.recovery.checkpoint import Checkpoint, CheckpointWriter, decode, read
-from fmq.recovery.derived_files import is_index, is_of_one_checkpoint
-from fmq.store.journal.segment import HEADER_BYTES, Header, base_of, decode_header, segment_name
+from fmq.recovery.derived_files import is_of_one_checkpoint
+from fmq.recovery.layout import read_header
+from fmq.store.journal.segment import Header, segment_name
 
 BYTES_AT_ONCE = 16 << 20
 TEMPORARY = segment_name(0, ".new")
@@ -83,12 +84,7 @@ def take_files(directory: Directory, history: HomeHistory, fetch: Fetch) -> None
     """Write to `directory`, whose segments are equal to those of `history`, the indexes that it
     lacks. Write also the checkpoint, and what belongs to it, if that is newer than its own.
     """
-
-    def header_of(base: int) -> Header:
-        with closing(directory.open(segment_name(base))) as file:
-            return decode_header(file.read(0, HEADER_BYTES), segment_name(base))
-
-    files = history.files
+    files, header_of = history.files, partial(read_header, directory)
     if not files.pieces or not history.segments:
         return
     known = read(directory, header_of(max(history.segments)).store)
@@ -96,11 +92,7 @@ def take_files(directory: Directory, history: HomeHistory, fetch: Fetch) -> None
     if known is None or known.applied_upto < files.upto:
         checkpoint = checkpoint_in(history, header_of, fetch)
     there = {*directory.names()}
-    names = [
-        name
-        for name in files.pieces
-        if is_index(name) and name not in there and base_of(name) in history.segments
-    ]
+    names = [name for name in history.indexes(files.pieces) if name not in there]
     if checkpoint is not None:
         names += filter(is_of_one_checkpoint, files.pieces)
     for some in _by_size(files, names):

@@ -12,12 +12,14 @@ is what every later owner reads.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from fmq.errors import Damaged
 from fmq.home.floor_files import NO_FILES
 from fmq.home.slot_entry import NO_CHAIN, EntryKind, SlotEntry, chain_of, decode_entry
-from fmq.store.journal.segment import HEADER_BYTES, decode_header, segment_name
+from fmq.recovery.derived_files import is_index
+from fmq.store.journal.segment import HEADER_BYTES, base_of, decode_header, segment_name
 
 
 class HomeSegment:
@@ -77,6 +79,10 @@ class HomeHistory:
         """The end of the journal in the home."""
         base = max(self.segments, default=0)
         return base + self.segments[base].end if self.segments else 0
+
+    def indexes(self, names: Iterable[str]) -> list[str]:
+        """Return those of the files `names` that are indexes of segments which are there."""
+        return [name for name in names if is_index(name) and base_of(name) in self.segments]
 
     def adopt(self, floor: HomeHistory) -> None:
         """Note that what lies below `floor`, which is not above the present slot, is in pieces."""

@@ -33,7 +33,7 @@ from fmq.home.objects import NoAnswer, Objects
 from fmq.machine.disk import Buffer, Page
 from fmq.posix import RealDisk
 from fmq.recovery.checkpoint import SLOTS, encode
-from fmq.recovery.derived_files import is_index, is_of_one_checkpoint
+from fmq.recovery.derived_files import is_of_one_checkpoint
 from fmq.store.journal.durable_page import AGAIN, DURABLE_TO, NAME, PAGE, VERSION, no_page
 from fmq.store.journal.segment import (
     HEADER_BYTES,
@@ -139,9 +139,8 @@ class HomeReadDirectory:
             return
         # As a first one it has one slot, and nobody asks for the other.
         self._checkpoint = encode(found._replace(generation=1, clean=False))
-        for name in history.files.pieces:
-            if is_of_one_checkpoint(name) or (is_index(name) and base_of(name) in history.segments):
-                self._files.add(name)
+        pieces = history.files.pieces
+        self._files |= {*filter(is_of_one_checkpoint, pieces), *history.indexes(pieces)}
 
     def _header_of(self, base: int) -> Header:
         return decode_header(self.bytes_of(base, 0, HEADER_BYTES), segment_name(base))

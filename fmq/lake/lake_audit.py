@@ -178,7 +178,7 @@ class _Audit:
 
     def _compare_counts(self, journal: Snapshot, part: ReadRange, rows: pa.Table) -> None:
         decided = rows_of(journal, part, "transactions", STATED)
-        stated, counted = stated_by(decided, self._wanted.topics), counted_in(rows)
+        stated, counted = stated_by(decided, self._wanted), counted_in(rows)
         if stated == counted:
             return
         for tx_id in sorted(stated.keys() | counted.keys()):

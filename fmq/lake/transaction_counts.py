@@ -8,27 +8,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fmq.table.schema import schema_of
+from fmq.table.selection import Selection
 
 STATED = schema_of("transactions", ["tx_id", "state", "queues"], fleet=False)
 COUNTED = ("tx_id", "delayed")
 """Columns without which rows cannot be counted. A delayed message is shown by another append."""
-INTERNAL = "\t"
-"""What fmq's own topics begin with, which the view of messages does not show."""
 
 
-def stated_by(decided: Iterable[pa.RecordBatch], topics: frozenset[str] | None) -> dict[str, int]:
-    """Return what the COMMITs among `decided`, rows of STATED, say of these topics; None: all."""
-    return _summed([_shown(batch, topics) for batch in decided])
+def stated_by(decided: Iterable[pa.RecordBatch], wanted: Selection) -> dict[str, int]:
+    """Return what the COMMITs among `decided`, rows of STATED, say of the wanted topics."""
+    return _summed([_shown(batch, wanted) for batch in decided])
 
 
-def _shown(decided: pa.RecordBatch, topics: frozenset[str] | None) -> pa.Table:
+def _shown(decided: pa.RecordBatch, wanted: Selection) -> pa.Table:
     decided = decided.filter(pc.equal(decided.column("state"), "committed"))
     runs = decided.column("queues")
     each = runs.flatten()
     topic = each.field("topic")
-    shown = pc.invert(pc.starts_with(topic, INTERNAL))
-    if topics is not None:
-        shown = pc.and_(shown, pc.is_in(topic, pa.array(sorted(topics), pa.string())))
+    topics = [each for each in topic.unique().to_pylist() if wanted.topic(each)]
+    shown = pc.is_in(topic, pa.array(topics, pa.string()))
     ids = decided.column("tx_id").take(pc.list_parent_indices(runs))
     return pa.table({"tx_id": ids, "messages": each.field("messages")}).filter(shown)
 

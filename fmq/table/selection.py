@@ -65,12 +65,15 @@ class Selection:
             said["time"] = self.time_us
         return said
 
+    def topic(self, topic: str) -> bool:
+        """Return whether messages of `topic` may be wanted. Those of fmq's own topics are not."""
+        return not is_internal(topic) and (self.topics is None or topic in self.topics)
+
     def lane(self, key: QueueKey, lane: LaneSummary) -> bool:
         """Return whether the part of a queue in one segment may have wanted rows."""
         topic, queue = key
         return (
-            not is_internal(topic)
-            and (self.topics is None or topic in self.topics)
+            self.topic(topic)
             and (self.queues is None or queue in self.queues)
             and self.offset.meets(lane.first, lane.next - 1)
             and self.time_us.meets(lane.first_us, lane.last_us)

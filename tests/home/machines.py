@@ -142,3 +142,17 @@ def begun() -> tuple[dict[str, bytes], Machine, Machine]:
     first.open()
     first.work(b"begun")
     return home, first, second
+
+
+def overtake_at(call: str, first: Machine, second: Machine) -> None:
+    """Let `first` work. It is paused before this call to the home, while `second` takes over."""
+
+    def others(what: str) -> None:
+        if what == call:
+            first.objects.before = lambda what: None
+            second.open()
+            second.work(b"second")
+
+    first.objects.before = others
+    first.work(b"paused")
+    assert second.acked

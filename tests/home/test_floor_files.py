@@ -19,7 +19,7 @@ from fmq.home.home_reader import HomeReadDirectory
 from fmq.machine.disk import Directory
 from fmq.testing import CrashDisk, FaultDisk, Loss
 from fmq.testing.fake_home import FakeObjects
-from tests.home.machines import Machine, check
+from tests.home.machines import Machine, begun, check, overtake_at
 
 LATER = 150  # more timers than a checkpoint itself has
 
@@ -107,6 +107,16 @@ def turned(home: dict[str, bytes], key: str) -> None:
     home[key] = home[key][:-1] + bytes([home[key][-1] ^ 1])
 
 
+def spoiled(
+    home: dict[str, bytes], kind: str, spoil: Callable[[dict[str, bytes], str], None]
+) -> list[str]:
+    """Spoil the last piece of each file of this kind. Return the names of the files."""
+    found = {name: keys[-1] for name, keys in named(home).items() if name.endswith(kind)}
+    for key in found.values():
+        spoil(home, key)
+    return [*found]
+
+
 @pytest.mark.parametrize("spoil", [without, turned])
 @pytest.mark.parametrize("kind", [CHECKPOINT, "idx", "part", "due"])
 def test_a_file_that_is_missing_or_damaged_costs_no_message(
@@ -114,14 +124,11 @@ def test_a_file_that_is_missing_or_damaged_costs_no_message(
 ) -> None:
     home: dict[str, bytes] = {}
     machine = filled(home)
-    for name, keys in named(home).items():
-        if name.endswith(kind):
-            spoil(home, keys[-1])
-            lost = name
+    lost = spoiled(home, kind, spoil)
     other = Machine({**home}, 2)
     log = other.log()
     log.take_over(cache_of(other)).close()
-    assert kind == CHECKPOINT or lost not in directory_of(other).names()
+    assert kind == CHECKPOINT or lost[-1] not in directory_of(other).names()
     replayed({**home})
     check(home, machine)
 
@@ -172,9 +179,7 @@ def test_a_reader_does_without_a_file_that_is_missing_or_damaged(
 ) -> None:
     home: dict[str, bytes] = {}
     machine = filled(home)
-    for name, keys in named(home).items():
-        if name.endswith(kind):
-            spoil(home, keys[-1])
+    spoiled(home, kind, spoil)
     with fmq.open("home", disk=ReadDisk(home), read_only=True) as engine:
         assert [bytes(each.body) for each in engine.read("t")] == machine.acked
         assert len(engine.undecided()) == 1
@@ -260,20 +265,8 @@ def test_files_that_no_floor_names_any_more_are_removed() -> None:
 
 
 def test_a_fenced_owner_leaves_the_files_of_a_newer_floor_alone() -> None:
-    home: dict[str, bytes] = {}
-    first, second = Machine(home, 1), Machine(home, 2)
-    first.open()
-    first.work(b"begun")
-
-    def others(what: str) -> None:
-        if what == "names files":
-            first.objects.before = lambda what: None
-            second.open()
-            second.work(b"second")
-
-    first.objects.before = others
-    first.work(b"paused")
-    assert second.acked
+    home, first, second = begun()
+    overtake_at("names files", first, second)
     assert {key for keys in named(home).values() for key in keys} <= home.keys()
     check(home, first, second)
 

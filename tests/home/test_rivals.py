@@ -15,7 +15,7 @@ import pytest
 from fmq.errors import EngineFailed, FmqError, HomeRefused
 from fmq.home.home_cache import HomeCache
 from fmq.home.home_calls import slot_key
-from tests.home.machines import Machine, begun, check
+from tests.home.machines import Machine, begun, check, overtake_at
 
 
 def pauses(tell: Callable[[int], bool]) -> int:
@@ -122,16 +122,7 @@ def test_slots_that_were_freed_while_they_were_read_are_not_the_end() -> None:
 def test_a_fenced_owner_leaves_the_newer_floor_alone() -> None:
     """It raises its own floor late, and removes only what is older than that."""
     home, first, second = begun()
-
-    def others(what: str) -> None:
-        if what == "names floors":
-            first.objects.before = lambda what: None
-            second.open()
-            second.work(b"second")
-
-    first.objects.before = others
-    first.work(b"paused")
-    assert second.acked
+    overtake_at("names floors", first, second)
     newest = max(key for key in home if key.startswith("floors/"))
     first.engine.close()
     assert newest in home
