@@ -25,7 +25,7 @@ def _shown(decided: pa.RecordBatch, wanted: Selection) -> pa.Table:
     runs = decided.column("queues")
     each = runs.flatten()
     topic = each.field("topic")
-    topics = [each for each in topic.unique().to_pylist() if wanted.topic(each)]
+    topics = [name for name in topic.unique().to_pylist() if wanted.topic(name)]
     shown = pc.is_in(topic, pa.array(topics, pa.string()))
     ids = decided.column("tx_id").take(pc.list_parent_indices(runs))
     return pa.table({"tx_id": ids, "messages": each.field("messages")}).filter(shown)
