@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +15,10 @@ import pytest
 import fmq
 from fmq.errors import EngineFailed
 from fmq.machine.disk import Buffer, Directory, is_full
-from fmq.posix import RealDisk, RealFile
+from fmq.posix import RealDisk, RealFile, descriptors
 from fmq.testing import FaultDisk
 from fmq.testing.faults import Operation
+from tests.store.lines import Lines
 
 NOBODY = 65534
 
@@ -44,6 +45,25 @@ def test_an_existing_directory_keeps_its_mode(tmp_path: Path) -> None:
     real.create("a").close()
     modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (real.path, f"{real.path}/a")]
     assert modes == [0o750, 0o600]
+
+
+def test_what_was_made_is_closed_if_its_mode_cannot_be_set(tmp_path: Path) -> None:
+    """Nobody would ever close it: the call that has opened it raises."""
+
+    def refuse() -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    real = RealDisk().directory(str(tmp_path / "data"), make=True)
+    calls: list[Callable[[], object]] = [
+        lambda: real.create("a"),
+        lambda: real.subdirectory("b", make=True),
+        lambda: RealDisk().directory(str(tmp_path / "c"), make=True),
+    ]
+    before = len(os.listdir("/proc/self/fd"))
+    for call in calls:
+        with pytest.raises(OSError, match="the disk is gone"):
+            Lines(descriptors, 0, refuse, descriptors.set_mode.__code__).run(call)
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 @contextmanager

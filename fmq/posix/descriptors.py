@@ -40,3 +40,14 @@ def set_mode(fd: int, mode: int) -> None:
     if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
         with contextlib.suppress(PermissionError):  # another user has made the file
             os.fchmod(fd, mode)
+
+
+def set_mode_or_close(fd: int, mode: int) -> None:
+    """Set the mode of what was just made and opened as `fd`. Close `fd` if that fails, as nobody
+    else knows it yet.
+    """
+    try:
+        set_mode(fd, mode)
+    except BaseException:
+        close(fd)
+        raise

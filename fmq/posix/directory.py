@@ -9,7 +9,14 @@ from collections.abc import Callable
 
 from fmq.errors import Locked, RemoteFileSystem
 from fmq.machine.disk import PAGE_BYTES, Page
-from fmq.posix.descriptors import FILE_MODE, UNFOLLOWED, close, directory_mode, set_mode
+from fmq.posix.descriptors import (
+    FILE_MODE,
+    UNFOLLOWED,
+    close,
+    directory_mode,
+    set_mode,
+    set_mode_or_close,
+)
 from fmq.posix.engine_lock import EngineLock
 from fmq.posix.file import RealFile
 from fmq.posix.full_sync import full_sync
@@ -59,7 +66,7 @@ class RealDirectory:
     def _file(self, name: str, flags: int) -> RealFile:
         fd = os.open(name, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
         if flags & os.O_CREAT:
-            set_mode(fd, self.file_mode)
+            set_mode_or_close(fd, self.file_mode)
         return RealFile(fd, os.path.join(self.path, name), self._writer)
 
     def rename(self, old: str, new: str) -> None:
@@ -88,12 +95,11 @@ class RealDirectory:
         if make:
             try:
                 os.mkdir(name, 0o700, dir_fd=self._fd)
-                made = True
             except FileExistsError:
-                made = False
+                make = False
         fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
-        if make and made:
-            set_mode(fd, directory_mode(self.file_mode))
+        if make:
+            set_mode_or_close(fd, directory_mode(self.file_mode))
         path = os.path.join(self.path, name)
         where = path, fd, self._writer, self._mounted
         return RealDirectory(*where, allow_remote=self._allow_remote, file_mode=self.file_mode)

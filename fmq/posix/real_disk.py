@@ -9,7 +9,7 @@ import sys
 from fmq.arguments.path import check_local
 from fmq.errors import NotAStore, UnsupportedSystem
 from fmq.errors.storage_errors import no_directory, no_parent
-from fmq.posix.descriptors import FILE_MODE, IS_POSIX, close, directory_mode, set_mode
+from fmq.posix.descriptors import FILE_MODE, IS_POSIX, close, directory_mode, set_mode_or_close
 from fmq.posix.directory import RealDirectory
 from fmq.posix.full_sync import CAN_SYNC, full_sync
 from fmq.posix.mount_table import MountedAt
@@ -39,13 +39,13 @@ class RealDisk:
         check_local(path)
         if make and not CAN_SYNC:
             raise UnsupportedSystem(sys.platform, can_read=True)
-        made = make and self._make(path)
+        is_new = make and self._make(path)
         try:
             fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise no_directory(path, error) from None
-        if made:
-            set_mode(fd, directory_mode(self._file_mode))
+        if is_new:
+            set_mode_or_close(fd, directory_mode(self._file_mode))
         mounted = MountedAt(os.path.abspath(path))
         return RealDirectory(
             path,

@@ -51,6 +51,10 @@ class Process:
     def end(self) -> int:
         """End it as a supervisor does. Return its exit code."""
         self.signal(signal.SIGTERM)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for its end. Return its exit code."""
         return self.process.wait(PATIENCE_SECONDS)
 
 
