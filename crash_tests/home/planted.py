@@ -62,13 +62,28 @@ OF_A_HOME = (
                 "        late, most = [], calls.objects.object_bytes_max\n",
             ),
             (
-                "        calls.put(key, encode_floor(floor))\n",
-                (
-                    "        calls.put(key, encode_floor(floor))\n"
-                    "        [calls.put(*each) for each in late]\n"
-                ),
+                "            calls.put(key, data)\n",
+                "            calls.put(key, data)\n        [calls.put(*each) for each in late]\n",
             ),
         ),
+    ),
+    Mutant(
+        "a floor is there before its pieces",
+        '    return {**pieces, key: _with_checksum({"format": IN_PIECES, **how})}\n',
+        '    return {key: _with_checksum({"format": IN_PIECES, **how}), **pieces}\n',
+        STORIES,
+    ),
+    Mutant(
+        "the pieces of the newest floor are removed",
+        'for name in objects.names("files") if int(name[:20]) < floor.next]',
+        'for name in objects.names("files") if int(name[:20]) <= floor.next]',
+        STORIES,
+    ),
+    Mutant(
+        "a machine that lacks a piece of an old floor gives up",
+        "            if data is not None and key == lacking:\n",
+        "            if data is not None:\n",
+        tests="tests/home/test_floor_in_pieces.py",
     ),
     Mutant(
         "a floor names files that were not put",

@@ -12,12 +12,14 @@ from functools import partial
 from typing import TypeVar
 
 from fmq.basics.clock import Clock, sleep
-from fmq.home.home_floor import decode_floor
+from fmq.errors import Damaged
+from fmq.home.home_floor import decode_floor, pieces_of_floor
 from fmq.home.home_history import HomeHistory
 from fmq.home.objects import KeyTaken, NoAnswer, Objects
 
 T = TypeVar("T")
 FIRST_PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.01, 0.5
+PIECES_AT_ONCE = 8
 
 
 class HomeCalls:
@@ -27,6 +29,8 @@ class HomeCalls:
         self.objects = objects
         self.clock = clock
         self.seconds = seconds
+        # The last floor in pieces: what its key has, and all of it.
+        self._floor = b"", b""
 
     @property
     def address(self) -> str:
@@ -71,14 +75,35 @@ class HomeCalls:
 
     def floor(self) -> HomeHistory | None:
         """Return the newest floor; None if there is none."""
+        lacking = ""
         while True:
             names = self.asked(lambda: self.objects.names("floors"))
             if not names:
                 return None
             key = f"floors/{names[-1]}"
             data = self.asked(partial(self.objects.read, key))
-            if data is not None:  # else it was removed, because there is a newer floor
-                return decode_floor(data, key)
+            if data is not None and (whole := self._whole(data, key)) is not None:
+                return decode_floor(whole, key)
+            # It was removed, or pieces of it were, because there is a newer floor.
+            if data is not None and key == lacking:
+                raise Damaged(key, 0, f"{self.address} lacks a piece of this floor")
+            lacking = key
+
+    def _whole(self, data: bytes, key: str) -> bytes | None:
+        """Return all of the floor of which `data` is under its key; None if a piece is missing."""
+        known, whole = self._floor
+        if known == data:
+            return whole
+        keys, pieces = pieces_of_floor(data, key), list[bytes]()
+        if not keys:
+            return data
+        for at in range(0, len(keys), PIECES_AT_ONCE):
+            some = keys[at : at + PIECES_AT_ONCE]
+            pieces += self.asked(partial(self.objects.read_run, some))
+        if len(pieces) < len(keys):
+            return None
+        self._floor = data, b"".join(pieces)
+        return self._floor[1]
 
 
 class _Retries:

@@ -65,9 +65,9 @@ class HomeSweeper:
                 calls.put(piece.key(base), data)
                 segment.pieces.append(piece)
         floor.files = self._files.put(cache.directory, floor)
-        key = f"floors/{floor.next:020d}"
         # Only now: a floor must not name what is not there.
-        calls.put(key, encode_floor(floor))
+        for key, data in encode_floor(floor, most).items():
+            calls.put(key, data)
         with owner.lock:
             for base, segment in floor.segments.items():
                 if base in history.segments:

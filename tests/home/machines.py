@@ -15,7 +15,7 @@ from fmq.home.home_disk import HomeDisk
 from fmq.home.home_log import HomeLog
 from fmq.home.home_owner import HomeOwner
 from fmq.testing import CrashDisk, FakeClock
-from fmq.testing.fake_home import FakeObjects
+from fmq.testing.fake_home import MANY_BYTES, FakeObjects
 
 OPTIONS = fmq.Options(topic_queues={"t": 1}, segment_bytes=4096)
 
@@ -23,8 +23,10 @@ OPTIONS = fmq.Options(topic_queues={"t": 1}, segment_bytes=4096)
 class Machine:
     """One machine, with a disk of its own and its own way to the home."""
 
-    def __init__(self, home: dict[str, bytes], number: int) -> None:
-        self.objects = FakeObjects(home)
+    def __init__(
+        self, home: dict[str, bytes], number: int, *, object_bytes_max: int = MANY_BYTES
+    ) -> None:
+        self.objects = FakeObjects(home, object_bytes_max=object_bytes_max)
         self.options = OPTIONS
         self.floor_slots = 1  # each checkpoint raises the floor
         self.disk = CrashDisk()
@@ -136,9 +138,9 @@ def check(home: dict[str, bytes], *machines: Machine) -> None:
         each.close()
 
 
-def begun() -> tuple[dict[str, bytes], Machine, Machine]:
+def begun(object_bytes_max: int = MANY_BYTES) -> tuple[dict[str, bytes], Machine, Machine]:
     home: dict[str, bytes] = {}
-    first, second = Machine(home, 1), Machine(home, 2)
+    first, second = (Machine(home, n, object_bytes_max=object_bytes_max) for n in (1, 2))
     first.open()
     first.work(b"begun")
     return home, first, second

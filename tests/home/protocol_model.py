@@ -14,7 +14,8 @@ to follow. tests/home/test_rivals.py pauses that code in the same way.
 
     slots     number -> entry; each is filled once
     floors    number -> what was true before this slot; the largest number counts
-    blobs     the numbers of the floors whose bytes, and checkpoint, are in the home
+    blobs     the numbers of the floors of which all is in the home: the bytes of the journal, the
+              checkpoint, and the pieces of a floor that is larger than one object
 
 An entry is (kind, term, what). `what` of DATA is the append and whether this is its last piece.
 """

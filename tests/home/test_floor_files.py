@@ -18,7 +18,7 @@ from fmq.home.home_history import HomeHistory
 from fmq.home.home_reader import HomeReadDirectory
 from fmq.machine.disk import Directory
 from fmq.testing import CrashDisk, FaultDisk, Loss
-from fmq.testing.fake_home import FakeObjects
+from fmq.testing.fake_home import MANY_BYTES, FakeObjects
 from tests.home.machines import Machine, begun, check, overtake_at
 
 LATER = 150  # more timers than a checkpoint itself has
@@ -208,7 +208,7 @@ def test_a_checkpoint_of_more_than_the_floor_has_is_left_alone() -> None:
     assert floor.files.upto < later.files.upto <= later.position
     older |= {key: data for key, data in home.items() if key.startswith("files/")}
     floor.files = later.files
-    older[f"floors/{floor.next:020d}"] = encode_floor(floor)
+    older |= encode_floor(floor, MANY_BYTES)
     home.clear()
     home.update(older)
     first.acked.pop()
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_another_store_is_left_alone() -> None:
     floor = newest_floor(home)
     floor.files = newest_floor(others).files
     home |= {key: data for key, data in others.items() if key.startswith("files/")}
-    home[f"floors/{floor.next:020d}"] = encode_floor(floor)
+    home |= encode_floor(floor, MANY_BYTES)
     replayed({**home})
     check(home, machine)
     other.close()
