@@ -12,8 +12,7 @@ from typing import Any
 
 from fmq.arguments.names import check_count, check_name, no_queue
 from fmq.arguments.options import QUEUES_MAX
-from fmq.store.bytes.timing import Timing
-from fmq.tx.commands.buffer import TransactionBuffer
+from fmq.tx.commands.buffer import RunPlace, TransactionBuffer
 from fmq.tx.commands.router import Router
 
 LATER = -1
@@ -67,7 +66,7 @@ def unknown_topics(transaction: TransactionBuffer) -> list[str]:
 
 def choose_now(transaction: TransactionBuffer, router: Router) -> None:
     """Choose queues for the messages that have the queue LATER. Their topics are known by now."""
-    runs: dict[tuple[str, int, Timing | None], list[Any]] = {}
+    runs: dict[RunPlace, Any] = {}
     for (topic, queue, timing), items in transaction.runs.items():
         if queue != LATER:
             runs.setdefault((topic, queue, timing), []).extend(items)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fmq.basics.joined_bodies import JoinedBodies
 from fmq.basics.message import Message
 from fmq.intake.intake_errors import BadRows
 
@@ -20,7 +23,7 @@ class ManySent(NamedTuple):
     """Messages that one `send_many` of a transaction takes."""
 
     topic: str
-    messages: list[bytes] | list[Message]
+    messages: list[bytes] | list[Message] | JoinedBodies
     queue: int | None = None
     deliver_at: datetime | None = None
     delay: float | None = None
@@ -115,6 +118,18 @@ def messages_of(
                 yield sent, each * len(sent.messages)
 
 
+def _joined(bodies: pa.Array) -> JoinedBodies:
+    """Return the bodies of a column as they lie in it."""
+    _, places, data = bodies.buffers()
+    large = pa.types.is_large_binary(bodies.type)
+    ends = memoryview(places).cast("q" if large else "i")[bodies.offset :]
+    first, end = ends[0], ends[len(bodies)]
+    sizes = array("I")
+    sizes.frombytes(pc.binary_length(bodies).cast(pa.uint32()).buffers()[1])
+    piece = b"" if data is None else memoryview(data)[first:end]
+    return JoinedBodies(sizes[: len(bodies)], [piece])
+
+
 def _sent_of(batch: pa.RecordBatch, topic: str | None) -> list[ManySent]:
     column = {name: batch.column(name) for name in batch.schema.names}
     bodies = column["body"]
@@ -125,9 +140,9 @@ def _sent_of(batch: pa.RecordBatch, topic: str | None) -> list[ManySent]:
         bodies = bodies.cast(
             pa.large_binary() if pa.types.is_large_string(bodies.type) else pa.binary()
         )
-    found: list[Any] = bodies.to_pylist()
     if topic is not None and len(column) == 1:
-        return [ManySent(topic, found)]
+        return [ManySent(topic, _joined(bodies))]
+    found: list[Any] = bodies.to_pylist()
     count = len(found)
     nothing = [None] * count
     values = {name: each.to_pylist() for name, each in column.items() if name != "body"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,6 +66,22 @@ def test_without_a_mark_each_call_adds(engine: fmq.Engine) -> None:
     for _ in range(2):
         fmq.table.write(engine, "orders", rows_of(1))
     assert bodies(engine) == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
+def test_bodies_of_each_type_arrive(engine: fmq.Engine, kind: pa.DataType) -> None:
+    """Also of a part of a column, of bodies without bytes, and of a part that was pickled, as Spark
+    does with rows of which it has so few that the commit sends them.
+    """
+    column = pa.array([b"left out", b"a", "bä".encode(), b"", b"left out"]).cast(kind)
+    rows = pa.table({"body": column}).slice(1, 3).to_batches()
+    job = WriteJob(engine, None, 0, "run")
+    parts = [job.write(rows, "orders", hold_bytes=0)]
+    empty = pa.table({"body": pa.array([b""] * 3).cast(kind)})
+    parts.append(job.write([*rows, *empty.to_batches()], "orders", hold_bytes=SMALL))
+    job.commit(pickle.loads(pickle.dumps(parts)))
+    sent = [b"a", "bä".encode(), b""]
+    assert bodies(engine) == [*sent, *sent, b"", b"", b""]
 
 
 def test_all_columns_of_a_message_arrive(engine: fmq.Engine) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fmq.basics.joined_bodies import JoinedBodies
 from fmq.basics.message import Message, Origin
 from fmq.errors import BadName, TooLarge
 from fmq.store.bytes.columns import COMPRESSED, KEYS, LENGTHS, TAGS, Columns
@@ -17,6 +18,7 @@ from fmq.store.bytes.content import (
     TEXT_BYTES_MAX,
     as_bytes,
     encode_bodies,
+    encode_joined,
     encode_messages,
     encode_one,
     split_bodies,
@@ -48,6 +50,26 @@ def test_bodies_decode_to_what_was_encoded(sent: list[bytes], compress: int | No
     assert Columns.of(content).bodies() == sent
     assert Columns.of(content).texts() == (None, None)
     assert Columns.of(content).headers() is None
+
+
+@given(
+    st.lists(st.binary(max_size=30), min_size=1),
+    st.integers(0, 30),
+    st.none() | st.integers(0, 300),
+)
+def test_joined_bodies_are_encoded_as_a_list_of_them(
+    sent: list[bytes], first: int, compress: int | None
+) -> None:
+    joined = JoinedBodies(array("I", map(len, sent)), [b"".join(sent)])
+    assert ([*joined], len(joined), joined[-1]) == (sent, len(sent), sent[-1])
+    joined.extend(sent)
+    joined.extend(joined[first:])
+    joined.append(b"last")
+    sent = [*sent, *sent]
+    sent = [*sent, *sent[first:], b"last"]
+    one, other = encode_joined(joined, compress), encode_bodies(sent, compress)
+    assert fields(one) == fields(other)
+    assert (one.columns, one.bodies) == (other.columns, other.bodies)
 
 
 @given(st.binary(max_size=300), st.none() | st.integers(0, 300))

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TypeVar
 from zlib import crc32
 
+from fmq.basics.joined_bodies import JoinedBodies
 from fmq.basics.message import Body, Message
 from fmq.errors import BadName, BadOption, TooLarge
 from fmq.store.bytes.columns import COMPRESSED, COUNT_MAX, HEADERS, KEYS, LENGTHS, TAGS
@@ -67,6 +68,17 @@ def encode_bodies(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Ru
         return encode_one(bodies[0], compress_bytes_min)
     flags, lengths, joined = _joined(bodies)
     return encode_one(joined, compress_bytes_min, len(bodies), flags, lengths)
+
+
+def encode_joined(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Run:
+    """Do what `encode_bodies` does, for bodies that may lie joined."""
+    if not isinstance(bodies, JoinedBodies):
+        return encode_bodies(bodies, compress_bytes_min)
+    count, sizes = len(bodies), bodies.sizes.tobytes()
+    flags, lengths = LENGTHS, sizes
+    if sizes == sizes[: bodies.sizes.itemsize] * count:
+        flags, lengths = 0, b""
+    return encode_one(bodies.data(), compress_bytes_min, count, flags, lengths)
 
 
 def _joined(bodies: Sequence[bytes]) -> tuple[int, bytes, bytes]:

@@ -7,14 +7,12 @@ its place, offsets and time when it is planned (`writer.py`), and the plan also 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 
 from fmq.store.bytes.content import (
     RECORD_MESSAGES_MAX,
     columns_crc,
     copy_of,
-    encode_bodies,
-    encode_items,
     in_records,
 )
 from fmq.store.bytes.extension import extension_of
@@ -47,8 +45,7 @@ def runs_of(
 ) -> list[Run]:
     """Return the messages of `transaction` as runs of `kind`, one run for each record."""
     tx_id, producer = transaction.tx_id, transaction.producer
-    encode: Callable[..., Run] = encode_bodies if transaction.plain else encode_items
-    runs = []
+    encode, runs = transaction.encode, []
     for (topic, number, timing), items in transaction.runs.items():
         for part in (items,) if len(items) <= RECORD_MESSAGES_MAX else in_records(items):
             run = encode(part, compress_bytes_min)

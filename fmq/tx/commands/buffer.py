@@ -10,12 +10,21 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 from weakref import finalize
 
+from fmq.basics.joined_bodies import JoinedBodies
 from fmq.basics.message import Body, Message, Receipt
 from fmq.errors import EngineFailed, OutcomeUnknown, WrongState
-from fmq.store.bytes.content import as_bytes, copied_headers, frozen, split_bodies
+from fmq.store.bytes.content import (
+    as_bytes,
+    copied_headers,
+    encode_bodies,
+    encode_items,
+    encode_joined,
+    frozen,
+    split_bodies,
+)
 from fmq.store.bytes.extension import Request
 from fmq.store.bytes.extras import EXTRA_BYTES
-from fmq.store.bytes.kinds import AckRange
+from fmq.store.bytes.kinds import AckRange, Run
 from fmq.store.bytes.record import utf8
 from fmq.store.bytes.timing import TIMING_BYTES, Timing
 from fmq.store.journal.section import is_refusal
@@ -26,6 +35,7 @@ from fmq.tx.commands.router import Router
 NO_EXTRAS = (None, None, None)
 NO_MARKS = MarkBuffer()
 """Of each transaction that changes no mark. A change is made in a copy."""
+Encode = Callable[[Any, int | None], Run]
 RunPlace = tuple[str, int, Timing | None]
 """Topic, queue, and when the messages are due."""
 # Each character of a topic's name takes at most 4 bytes, and the name may be written twice.
@@ -131,9 +141,10 @@ class TransactionBuffer:
         # True if the user chose the id, and `take_id` has not been called yet.
         self.must_take_id = False
         self.messages = 0
-        self.runs: dict[RunPlace, list[Message | bytes]] = {}
-        # True while every message is only a body, without key, tag, headers or extras.
-        self.plain = True
+        self.runs: dict[RunPlace, list[Message | bytes] | JoinedBodies] = {}
+        # Encodes messages of `runs`. They are only bodies, until one has a key, tag, headers or
+        # extras.
+        self.encode: Encode = encode_bodies
         self.acks: list[AckRange] = []
         self.marks = NO_MARKS
         self._held: list[HeldAck] = []
@@ -196,7 +207,9 @@ class TransactionBuffer:
             copied = None if headers is None else copied_headers(headers)
             item = Message(plain, key, tag, copied, None, None, *extras)
             # This may be set for a message that is refused below. It only costs the faster way.
-            self.plain = False
+            if self.encode is encode_joined:
+                self.runs = {place: [*run] for place, run in self.runs.items()}
+            self.encode = encode_items
             if extras != NO_EXTRAS and columns_bytes == COLUMNS_BYTES:
                 columns_bytes += EXTRA_BYTES
                 more += self.messages * EXTRA_BYTES
@@ -218,7 +231,7 @@ class TransactionBuffer:
         if run is None:
             self.runs[place] = [item]
         else:
-            run.append(item)
+            run.append(item)  # type: ignore[arg-type]  # no joined bodies beside a Message
         self._bytes, self._columns_bytes, self.messages = size, columns_bytes, count
 
     def send_many(
@@ -229,6 +242,12 @@ class TransactionBuffer:
         timing: Timing | None = None,
     ) -> None:
         """Add several messages: all of them, or none if one is refused."""
+        if (
+            isinstance(bodies, JoinedBodies)
+            and (bodies and self.encode is not encode_items)
+            and self._send_bodies(topic, bodies, queue, timing)
+        ):
+            return
         found, plain = split_bodies(bodies)
         items: Sequence[Body | Message] = found
         if not items:
@@ -247,7 +266,11 @@ class TransactionBuffer:
             raise
 
     def _send_bodies(
-        self, topic: str, bodies: list[bytes], queue: int | None, timing: Timing | None
+        self,
+        topic: str,
+        bodies: list[bytes] | JoinedBodies,
+        queue: int | None,
+        timing: Timing | None,
     ) -> bool:
         """Add bodies that go to one queue, all at once. Return False, and add nothing, if they are
         to be looked at one by one: `send` chooses their queues, or says which one is refused.
@@ -257,23 +280,27 @@ class TransactionBuffer:
         topic, number = self._router.target(topic, None, queue)
         place = topic, number, timing
         run = self.runs.get(place)
-        size = self._bytes + sum(map(len, bodies)) + len(bodies) * self._columns_bytes
+        sizes = bodies.sizes if isinstance(bodies, JoinedBodies) else [*map(len, bodies)]
+        size = self._bytes + sum(sizes) + len(bodies) * self._columns_bytes
         if run is None:
             size += RUN_BYTES + self._names_bytes + NAME_BYTES * len(topic)
             if timing is not None:
                 size += TIMING_BYTES
         count, limits = self.messages + len(bodies), self._limits
-        longest = max(map(len, bodies))
         if (
-            longest > limits.message_bytes_max
+            max(sizes) > limits.message_bytes_max
             or size > self._bytes_max
             or count > limits.messages_max
         ):
             return False
-        if run is None:
-            self.runs[place] = list[Message | bytes](bodies)
+        if isinstance(bodies, JoinedBodies):
+            self.encode = encode_joined
+        if run is not None:
+            run.extend(bodies)
+        elif isinstance(bodies, JoinedBodies):
+            self.runs[place] = JoinedBodies(bodies.sizes, bodies.pieces)
         else:
-            run += bodies
+            self.runs[place] = list[Message | bytes](bodies)
         self._bytes, self.messages = size, count
         return True
 

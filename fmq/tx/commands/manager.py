@@ -13,6 +13,7 @@ from typing import Any
 
 from fmq.errors import FmqError, TxIdInUse
 from fmq.steps.call_steps import Command
+from fmq.store.bytes.content import encode_items
 from fmq.store.bytes.encoding import measured
 from fmq.store.bytes.kinds import PRE_MESSAGE, TX_MESSAGE, Append, Kind, Run
 from fmq.store.index.catalog import Catalog
@@ -152,7 +153,7 @@ class TransactionManager:
         runs of `kind`.
         """
         runs = runs_of(kind, transaction, self._compress_bytes_min)
-        if not transaction.plain:
+        if transaction.encode is encode_items:
             self.message_ids.load_for(runs)
         append = make(transaction, runs)
         return plan, (transaction, append), partial(done, transaction, append)
