@@ -14,9 +14,10 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from fmq.cli.arguments import text
-from fmq.cli.codes import ERROR, FINE, PROBLEM
+from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.lake_arguments import add_table
 from fmq.cli.output import Column, Output, note
+from fmq.cli.table_failures import failures_told, lacks
 from fmq.findings.text import exact
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     add_table(parser, url="where `fmq deliver` has put the table", required=False)
     parser.add_argument(
+        "--lake", type=text, metavar="URL", help="the same, in place of URL behind DIR"
+    )
+    parser.add_argument(
         "--between", nargs=2, type=text, metavar=("IN", "OUT"), help="topics of one DIR"
     )
     parser.add_argument(
@@ -46,32 +50,30 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     if args.between is not None:
         return _run_between(args, output)
-    if args.to is None or len(args.dirs) < 2:
+    *dirs, url = [*args.dirs, args.lake] if args.lake is not None else args.dirs
+    if args.to is None or not dirs:
         args.usage_error("name DIR, URL and --to, or --between")
-    *dirs, url = args.dirs
     try:
         from fmq.lake import audit
     except ImportError as error:
-        note(str(error))
-        return ERROR
-    with output.progress() as show:
+        raise lacks("fmq audit", error, args.to) from error
+    with output.progress() as show, failures_told(url, show, "Nothing was written.") as told:
 
-        def told(progress: AuditProgress) -> None:
-            show(progress._asdict())
+        def tell(progress: AuditProgress) -> None:
+            told(progress._asdict())
 
-        seen = audit(dirs, url, to=args.to, options=dict(args.options), progress=told)
+        seen = audit(dirs, url, to=args.to, options=dict(args.options), progress=tell)
     verdict = "has each message once" if seen.ok else "is not what the journals show"
     return _told(output, seen, AUDIT, f"{url}: {verdict}")
 
 
 def _run_between(args: argparse.Namespace, output: Output) -> int:
-    if len(args.dirs) > 1 or args.to is not None:
+    if len(args.dirs) > 1 or args.to is not None or args.lake is not None:
         args.usage_error("--between is about one DIR, and no table")
     try:
         from fmq.lake import audit_between
     except ImportError as error:
-        note(str(error))
-        return ERROR
+        raise lacks("fmq audit", error, args.to) from error
     source, target = args.between
     seen = audit_between(args.dirs[0], source, target, by=args.by)
     verdict = "there once" if seen.ok else "not there once"

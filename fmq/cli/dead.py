@@ -11,7 +11,7 @@ from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
 from fmq.cli.messages import body_laid_out, body_row, place_of, value_row
 from fmq.cli.output import Column, Output, Row, note
-from fmq.cli.place import writing
+from fmq.cli.place import reading, writing
 from fmq.findings.body_values import codec_of
 from fmq.findings.text import exact, size
 
@@ -65,7 +65,7 @@ def _numbers(parser: Any) -> None:
 
 
 def run_list(args: argparse.Namespace, output: Output) -> int:
-    with writing(args.dir) as engine:
+    with reading(args.dir) as engine:
         if args.group is None:
             infos = {info.group: info.dead_letters for info in engine.groups()}
             rows: list[Row] = [
@@ -83,7 +83,7 @@ def run_list(args: argparse.Namespace, output: Output) -> int:
 
 
 def run_show(args: argparse.Namespace, output: Output) -> int:
-    with writing(args.dir) as engine:
+    with reading(args.dir) as engine:
         letter = engine.dead_letters(args.group).get(args.number)
         value = value_row(letter.body, codec_of(engine, letter.topic))
     row = _row(letter) | {**body_row(letter.body), **value, "headers": letter.headers}

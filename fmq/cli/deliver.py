@@ -22,11 +22,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from fmq.cli.arguments import count, seconds
-from fmq.cli.codes import ERROR, FINE
+from fmq.cli.codes import FINE
 from fmq.cli.lake_arguments import add_table
 from fmq.cli.named import object_at
-from fmq.cli.output import Column, Output, note
+from fmq.cli.output import Column, Output
 from fmq.cli.signals import call_when_set, stopped_by_signals
+from fmq.cli.table_failures import failures_told, lacks
 from fmq.findings.text import exact, size
 
 if TYPE_CHECKING:
@@ -109,8 +110,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from fmq.lake import LakeDelivery, table_at, typed_by
         from fmq.lake.lake_delivery import schema_for
     except ImportError as error:
-        note(str(error))
-        return ERROR
+        raise lacks("fmq deliver", error, args.to) from error
     columns = None if args.columns is None else args.columns.split(",")
     topics = None if args.topics is None else args.topics.split(",")
     bodies = None if args.codec is None else typed_by(codec_named(args.codec), args.dirs, topics)
@@ -118,6 +118,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     with (
         stopped_by_signals() as stop,
         output.progress(every_row=True) as show,
+        failures_told(args.url, show, KEPT) as tell,
         closing(table_at(args.url, args.to, rows, dict(args.options), topics)) as table,
     ):
 
@@ -125,7 +126,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             stats = delivery.stats()
             left = commit.behind - commit.bytes
             said = {"rows": stats.rows, "bytes": stats.bytes, "bytes_total": stats.bytes + left}
-            show({**said, "commits": stats.commits})
+            tell({**said, "commits": stats.commits})
 
         delivery = LakeDelivery(
             args.dirs,
@@ -152,6 +153,7 @@ def codec_named(name: str) -> Any:
     return object_at(name, "Nothing was written.") if ":" in name else name
 
 
+KEPT = "What was committed is in the table, each row once, and nothing of another commit."
 DELIVER = (
     Column("rows", "rows", show=exact),
     Column("commits", "in commits", show=exact),

@@ -11,7 +11,7 @@ from typing import Any
 
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
-from fmq.findings.text import exact, moment, size
+from fmq.findings.text import duration, exact, moment, size
 
 
 def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -42,9 +42,11 @@ HOME = (
     Column("position", "up to the position", show=exact),
     Column("segments", "segments", show=exact),
     Column("bytes", "with", show=size),
-    Column("above_floor", "entries above the floor", show=exact),
+    Column("floor", "the floor", show=exact),
+    Column("above_floor", "entries above it", show=exact),
     Column("lag_bytes", "with", show=size),
     Column("serves_at", "serves at"),
     Column("beat", "last sign of life", show=moment),
+    Column("beat_seconds", "that is so long ago", show=duration),
     Column("behind", "entries that DIR lacks", show=exact),
 )

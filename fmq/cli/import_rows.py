@@ -67,7 +67,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
         with writing(args.dir, create=args.create) as engine:
             written = write_sent(engine, (sent for rows in files for sent in rows()), mark=mark)
     except (OSError, ValueError, TypeError, fmq.errors.UsageError) as error:
-        note(str(error) if "Nothing" in str(error) else f"{error} Nothing was written.")
+        note(
+            str(error)
+            if "Nothing" in str(error)
+            else f"{str(error).rstrip('.')}. Nothing was written."
+        )
         return ERROR
     title = "nothing: the mark has this value already" if written.was_there else "imported"
     output.facts("import", written._asdict(), IMPORT, title=title)
@@ -98,7 +102,7 @@ def _lines(file: Path, topic: str | None) -> Rows:
                     sent = sent_from(line)
                 except (ValueError, TypeError) as error:
                     raise ValueError(f"{file}, line {number}: {error}.") from None
-                if (named := topic or sent.topic) is None:
+                if (named := sent.topic if topic is None else topic) is None:
                     raise ValueError(f"{file}, line {number}, has no topic: name --topic.")
                 found.append(sent._replace(topic=named))
             for (named, queue, deliver_at), some in groupby(found, lambda sent: sent[:3]):

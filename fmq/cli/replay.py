@@ -2,7 +2,8 @@
 
 All of them are one transaction: readers see none or all. Bodies, keys, tags, headers and priorities
 are those of the messages; ids and times to expire are left out, as they would hide a second one.
-With `--mark NAME` the same command again does nothing, also after a crash.
+With `--mark NAME` the same command again does nothing, also after a crash. If there is none to send
+again, the mark is not set.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import fmq
 from fmq.cli.arguments import count, moment, text
 from fmq.cli.codes import FINE
-from fmq.cli.output import Column, Output
+from fmq.cli.output import Column, Output, note
 from fmq.cli.place import writing
 from fmq.findings.text import exact
 
@@ -61,13 +63,19 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.topic == args.into:
         args.usage_error("--topic and --into are the same: each message would be there twice")
     try:
-        from fmq.intake import write_sent
+        from fmq.intake import RowsWritten, write_sent
     except ImportError as error:
         raise fmq.ExtraMissing("fmq replay", str(error.name), "arrow") from error
     with writing(args.dir) as engine:
         mark = None if args.mark is None else (args.mark, 1)
         sent = _sent(engine, args.topic, args.into, args.first or 0, args.end)
-        written = write_sent(engine, sent, mark=mark)
+        if (first := next(sent, None)) is None:
+            note(
+                f"{args.topic}: no message there to send again. Nothing was sent, and no mark set."
+            )
+            written = RowsWritten(0, False)
+        else:
+            written = write_sent(engine, chain([first], sent), mark=mark)
     title = "nothing: it was done before" if written.was_there else f"sent again to {args.into}"
     output.facts("replay", written._asdict(), REPLAY, title=title)
     return FINE

@@ -113,9 +113,10 @@ def _wait(chosen: argparse.Namespace, standby: Standby) -> bool:
     while True:
         try:
             may_take_over = standby.may_take_over()
+            problem = str(standby.refusal or "" if standby.has_address else NO_ADDRESS)
         except OSError as error:
             logger.warning("%s: gives no answer (%s)", without_secrets(chosen.home), error)
-            may_take_over = False
+            may_take_over, problem = False, said
         if may_take_over:
             return True
         if not is_ready:
@@ -124,7 +125,6 @@ def _wait(chosen: argparse.Namespace, standby: Standby) -> bool:
             note(
                 f"standing by for {without_secrets(chosen.home)} with {chosen.dir}. Ctrl-C ends it."
             )
-        problem = str(standby.refusal or "" if standby.has_address else NO_ADDRESS)
         if problem and problem != said:
             logger.warning(
                 "%s: nobody is taken over from: %s", without_secrets(chosen.home), problem

@@ -27,6 +27,8 @@ class HomeSeen(NamedTuple):
     position: int
     """The end of the journal."""
     entries: int
+    floor: int
+    """The number below which entries may be gone."""
     above_floor: int
     """How many entries a machine with an empty directory reads, besides the pieces."""
     segments: int
@@ -37,6 +39,8 @@ class HomeSeen(NamedTuple):
     """Of the entries above the floor."""
     beat: datetime | None
     """When the owner has given the last sign of life that a standby asked for."""
+    beat_seconds: float | None
+    """How long ago that was, by the clocks of both machines."""
     behind: int | None
     """How many entries a directory lacks since it agreed with the home; None if none was named."""
 
@@ -71,17 +75,25 @@ def look_at_home(address: str, path: str | None = None) -> HomeSeen:
     disk = RealDisk()
     objects = objects_at(check_address(address), make=False)
     with closing(objects):
-        log = HomeLog(objects, disk.random, SystemClock(), {}, retry_seconds=RETRY_SECONDS)
+        clock = SystemClock()
+        log = HomeLog(objects, disk.random, clock, {}, retry_seconds=RETRY_SECONDS)
         cache = None
         if path is not None:
             with closing(disk.directory(path, make=False)) as directory:
                 cache = HomeCache(directory, objects.address)
         if cache is not None and not cache.said:
             raise HomeRefused(f"{path}: is no cache of a home, it has no file HOME.")
-        log.follow(cache)
+        try:
+            log.follow(cache)
+        except OSError as error:
+            raise HomeRefused(
+                f"{objects.address}: cannot be read ({error.strerror}). Nothing was changed. Look "
+                "whether it can be reached, and is yours to read."
+            ) from error
         history = log.history
         if not history.home:
-            raise HomeRefused(f"{address}: no engine has opened this home yet.")
+            raise HomeRefused(f"{objects.address}: no engine has opened this home yet.")
+        beat: int | None = history.said.get("beat_us")
         behind = None
         if cache is not None:
             behind = history.next - cache.said["next"]
@@ -95,11 +107,13 @@ def look_at_home(address: str, path: str | None = None) -> HomeSeen:
             history.term,
             history.position,
             history.next,
+            history.next - len(history.kinds),
             len(history.kinds),
             len(history.segments),
             sum(each.end for each in history.segments.values()),
             history.said.get("address"),
             history.bytes_since_floor,
-            as_datetime(history.said["beat_us"]) if "beat_us" in history.said else None,
+            None if beat is None else as_datetime(beat),
+            None if beat is None else (clock.time_us() - beat) / 1e6,
             behind,
         )

@@ -22,7 +22,9 @@ class RowFile:
         `columns`.
         """
         if not path.endswith((PARQUET, ARROW)):
-            raise BadRows(f"{path}: its name has to end in {PARQUET} or {ARROW}.")
+            raise BadRows(
+                f"{path}: its name has to end in {PARQUET} or {ARROW}, or for `fmq import` .jsonl."
+            )
         self._path = path
         with ExitStack() as opened:
             whole = self._open(opened)[0]

@@ -36,7 +36,7 @@ from fmq.lake.lake_batch import LakeBatch
 from fmq.lake.lake_errors import TableMoved, check_rows, no_table
 from fmq.lake.table_part import TablePart
 from fmq.lake.table_topics import TOPICS, check_topics, topics_in
-from fmq.lake.urls import located_at
+from fmq.lake.urls import located_at, no_journal
 
 POSITION = "fmq.position."
 RETRIES = "commit.retry.num-retries"
@@ -216,7 +216,7 @@ def _named(url: str) -> tuple[str, str, str]:
 def _catalog_at(where: str, options: Mapping[str, str]) -> Catalog:
     if where.startswith("catalog://"):
         return load_catalog(where.removeprefix("catalog://"), **options)
-    os.makedirs(where, exist_ok=True)
+    os.makedirs(no_journal(where), exist_ok=True)
     given = {"uri": f"sqlite:///{where}/catalog.db", "warehouse": f"file://{where}", **options}
     try:
         return SqlCatalog(CATALOG, **given)

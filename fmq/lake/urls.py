@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from glob import escape, glob
 from urllib.parse import unquote, urlsplit
 
 from fmq.arguments.path import ADDRESS
@@ -15,10 +16,10 @@ def located_at(url: str, schemes: Collection[str]) -> str:
     that is none of `schemes`.
     """
     if not ADDRESS.match(url):
-        return os.path.abspath(url)
+        return no_journal(os.path.abspath(url))
     scheme = urlsplit(url).scheme.lower()
     if scheme == "file":
-        return os.path.abspath(unquote(urlsplit(url).path))
+        return no_journal(os.path.abspath(unquote(urlsplit(url).path)))
     if scheme not in schemes or not url[len(scheme) :].startswith("://"):
         known = ", ".join(f"{each}://" for each in schemes)
         raise BadOption(
@@ -27,3 +28,15 @@ def located_at(url: str, schemes: Collection[str]) -> str:
             "was written."
         )
     return url
+
+
+def no_journal(path: str) -> str:
+    """Return `path`. Raises BadOption if a journal lies there: whoever tends a table removes files
+    that are not of the table.
+    """
+    if glob(os.path.join(escape(path), "*.seg")):
+        raise BadOption(
+            f"{path}: has a journal, so no table is put there. Nothing was written. The table is "
+            "the last one that is named: fmq deliver DIR... URL"
+        )
+    return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fmq.arguments.path import ADDRESS
 from fmq.errors import NotAllowed, NotServed, OutcomeUnknown
 from fmq.wire.frames import ONCE
 
@@ -22,10 +23,20 @@ def refused(where: str, seconds: float, error: OSError) -> NotServed:
 
 def not_served(where: str, seconds: float, error: OSError) -> NotServed:
     """Return the error for `seconds` without an engine process."""
+    if not ADDRESS.match(where):
+        what = (
+            "If a client started the process, SERVER.log in the directory says more. Start it "
+            f"yourself: fmq serve {where}"
+        )
+    elif where.startswith(("tcp://", "unix:")):
+        what = "Look whether the address is right, and whether `fmq serve` runs there"
+    else:
+        what = (
+            f"`fmq home {where}` says which machine has it, and since when. Start it there, or "
+            f"another one: fmq standby {where} DIR --listen HOST:PORT"
+        )
     return NotServed(
-        f"{no_answer(where, seconds, error)}. Nothing was changed by this call. If a client "
-        f"started the process, SERVER.log in the directory says more. Start it yourself: fmq serve "
-        f"{where}"
+        f"{no_answer(where, seconds, error)}. Nothing was changed by this call. {what}"
     )
 
 

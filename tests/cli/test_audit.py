@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import fmq
 from tests.cli.command import fmq_json, fmq_piped, fmq_table_with
 from tests.lake.tables import rewrite
@@ -45,3 +47,23 @@ def test_audit_tells_a_message_that_was_changed(tmp_path: Path) -> None:
     )
     (finding,) = fmq_json("audit", path, out, "--to", "parquet").of("finding")
     assert (finding["kind"], finding["reason"]) == ("differs", "the journal has another body")
+
+
+def test_the_table_may_be_named_by_an_option(shop: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lake"
+    assert fmq_json("deliver", shop, out, "--to", "parquet", "--once").code == 0
+    said = fmq_json("audit", shop, "--lake", out, "--to", "parquet")
+    assert said.lines == fmq_json("audit", shop, out, "--to", "parquet").lines
+    with pytest.raises(SystemExit):
+        fmq_piped("audit", shop, "--lake", out, "--between", "orders", "emails")
+
+
+def test_a_table_that_its_library_cannot_read_is_no_finding(shop: Path, tmp_path: Path) -> None:
+    """Code 1 would say that the table is wrong."""
+    out = tmp_path / "lake"
+    (out / "_delta_log").mkdir(parents=True)
+    (out / "_delta_log" / f"{0:020}.json").write_text("no JSON")
+    said = fmq_piped("audit", shop, out, "--to", "delta")
+    assert (said.code, said.lines) == (3, [])
+    assert said.error.startswith(f"fmq: {out}: ")
+    assert "Nothing was written. Put that right" in said.error

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow.dataset
+import pytest
 
 import fmq
-from tests.cli.command import fmq_json, fmq_process
+from tests.cli.command import fmq_json, fmq_piped, fmq_process
 
+AWAY = [  # credentials, too, so that no service of a cloud is asked for some
+    *("--option", "AWS_ENDPOINT_URL=http://127.0.0.1:1", "--option", "AWS_REGION=here"),
+    *("--option", "AWS_ACCESS_KEY_ID=a", "--option", "AWS_SECRET_ACCESS_KEY=b"),
+]
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -57,3 +63,31 @@ def test_what_cannot_be_delivered_makes_nothing(shop: Path, tmp_path: Path) -> N
         done = fmq_process(*asked, "--once")
         assert (done.returncode, said in done.stderr) == (3, True), done.stderr
     assert not out.exists()
+
+
+def test_what_a_library_raises_is_one_sentence(shop: Path, tmp_path: Path) -> None:
+    """An OSError of it is not taken for one of the output, and no traceback is printed."""
+    (tmp_path / "file").touch()
+    for to, url, name in (
+        ("delta", tmp_path / "file", "DeltaError"),
+        ("parquet", tmp_path / "file", "FileExistsError"),
+        ("iceberg", "catalog://nowhere/shop.messages", "ValueError"),
+        ("delta", "s3://bucket/lake", "OSError"),
+    ):
+        known = AWAY if to == "delta" else ()
+        said = fmq_piped("deliver", shop, url, "--to", to, "--once", *known)
+        assert (said.code, said.lines) == (3, []), said
+        assert said.error.startswith(f"fmq: {url}: {name}: "), said.error
+        assert said.error.count("\n") == 1
+        assert "\x1b" not in said.error
+        assert "each row once" in said.error
+        assert "run it again" in said.error
+
+
+@pytest.mark.parametrize(("to", "table"), [("delta", ""), ("iceberg", "/a.b"), ("parquet", "")])
+def test_no_table_is_put_into_a_journal(shop: Path, to: str, table: str) -> None:
+    """As by a line that lacks URL: what vacuums a table would remove the journal."""
+    before = sorted(os.listdir(shop))
+    said = fmq_piped("deliver", shop, f"{shop}{table}", "--to", to, "--once")
+    assert (said.code, "has a journal, so no table is put there" in said.error) == (3, True), said
+    assert sorted(os.listdir(shop)) == before

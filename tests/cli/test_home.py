@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 import fmq
-from tests.cli.command import fmq_json, fmq_process
+from tests.cli.command import fmq_json, fmq_piped, fmq_process
 
 
 def test_the_owner_is_named_and_goes_on(tmp_path: Path) -> None:
@@ -17,6 +19,7 @@ def test_the_owner_is_named_and_goes_on(tmp_path: Path) -> None:
         assert (said["pid"], said["term"]) == (os.getpid(), 1)
         assert said["position"] == engine.stats().position
         behind = said["behind"]
+        assert (said["floor"], said["beat_seconds"]) == (0, None)
         engine.send("t", b"2")
         (said,) = fmq_json("home", home, path).of("home")
         assert said["behind"] == behind + 1
@@ -48,6 +51,7 @@ LOOKS = (
     *("read DIR orders", "find DIR orders k", "tail DIR orders --no-follow", "topics DIR"),
     *("topics DIR --bytes", "topic list DIR", "records DIR", "tx list DIR", "tx show DIR TX"),
     *("group list DIR", "delayed list DIR", "schedule list DIR"),
+    *("dead list DIR", "dead list DIR mail", "dead show DIR mail 0"),
 )
 
 
@@ -55,7 +59,8 @@ def test_what_is_in_a_home_is_shown_without_its_directory(tmp_path: Path) -> Non
     home, path = f"file://{tmp_path}/home", tmp_path / "a"
     with fmq.open(path, home=home) as engine:
         engine.send("orders", b"lamp", key="k")
-        engine.consumer("orders", group="mail").close()
+        with engine.consumer("orders", group="mail") as consumer:
+            consumer.poll()[0].reject("no such customer")
         tx = engine.transaction(producer="shop")
         tx.send("orders", b"open")
         tx.prepare()
@@ -95,3 +100,26 @@ def test_a_home_is_not_followed_and_is_changed_by_its_owner_alone(tmp_path: Path
         assert (done.returncode, "an address" in done.stderr) == (3, True), (verb, done.stderr)
     with fmq.open(home, read_only=True) as reader:
         assert reader.stats().position == end
+
+
+def test_a_take_over_by_hand_needs_no_directory(tmp_path: Path) -> None:
+    home = f"file://{tmp_path}/home"
+    with fmq.open(tmp_path / "a", home=home) as engine:
+        engine.send("orders", b"1")
+        (said,) = fmq_json("take-over", home).of("home")
+        assert (said["term"], said["beat_seconds"] >= 0) == (2, True)
+        with pytest.raises(fmq.TakenOver, match="has taken over"):
+            engine.send("orders", b"2")
+    with fmq.open(tmp_path / "b", home=home) as engine:
+        assert [each.body for each in engine.read("orders")] == [b"1"]
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "home"]
+    with pytest.raises(SystemExit):
+        fmq_piped("take-over", home, "--from-cache")
+
+
+def test_a_client_of_a_home_is_told_how_to_look_at_it(tmp_path: Path) -> None:
+    home = f"file://{tmp_path}/home"
+    with fmq.open(tmp_path / "a", home=home), pytest.raises(fmq.errors.NotServed) as told:
+        fmq.connect(home, retry_for=0.01).send("orders", b"1")
+    assert f"`fmq home {home}` says which machine has it" in str(told.value)
+    assert "SERVER.log" not in str(told.value)

@@ -51,7 +51,8 @@ def test_columns_are_chosen(tmp_path: Path, files: list[Path]) -> None:
 
 REFUSED = {
     "another file": (["x.csv"], "has to end in .parquet or .arrow"),
-    "no file": (["gone.parquet"], "No such file"),
+    "no file": (["gone.parquet"], "No such file or directory. Nothing was written."),
+    "an empty topic": (["d.jsonl", "--topic", ""], "topic ''"),
     "a column twice": (["a.parquet", "--topic", "u"], "another one was given"),
     "no such column": (["a.parquet", "--columns", "body,x"], "has no column x"),
     "no Parquet": (["e.parquet"], "e.parquet"),
@@ -71,7 +72,7 @@ def test_wrong_files_leave_nothing(tmp_path: Path, files: list[Path], case: str)
     said = fmq_piped("import", tmp_path / "d", *given, "--create")
     assert said.code == 3
     assert text in said.error
-    assert "Nothing was written" in said.error
+    assert "Nothing was written" in said.error or "Nothing was changed" in said.error
     if (tmp_path / "d").exists():
         with fmq.open(tmp_path / "d", read_only=True) as engine:
             assert engine.queues() == []

@@ -66,3 +66,13 @@ def test_a_topic_is_not_replayed_into_itself(path: Path) -> None:
             fmq_piped("replay", path, "--topic", "t", *wrong)
     assert fmq_json("replay", path, "--topic", "nothing", "--into", "u").of("replay")
     assert sent_again(path) == []
+
+
+def test_what_is_not_there_sets_no_mark(path: Path) -> None:
+    """A wrong time or topic can be put right, and the mark still does it once."""
+    for wrong in (["--topic", "t", "--from", "2999-01-01"], ["--topic", "T"]):
+        said = fmq_json("replay", path, *wrong, "--into", "u", "--mark", "again")
+        assert said.of("replay") == [{"what": "replay", "messages": 0, "was_there": False}]
+        assert "Nothing was sent, and no mark set." in said.error
+    said = fmq_json("replay", path, "--topic", "t", "--into", "u", "--mark", "again")
+    assert (said.of("replay")[0]["messages"], len(sent_again(path))) == (10, 10)
