@@ -6,7 +6,6 @@ Without root, or where a file system is missing, they are skipped, and say so.
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from crash_tests.budget import Budget
 from crash_tests.real.filesystem import why_not
 from crash_tests.real.full import FULL, SCENARIOS, Scenario, play
+from crash_tests.suite import SEED
 
 EACH = [(kind, scenario) for kind, scenarios in SCENARIOS.items() for scenario in scenarios]
 NAMES = [f"{kind}-{scenario.__name__}" for kind, scenario in EACH]
@@ -23,9 +23,7 @@ NAMES = [f"{kind}-{scenario.__name__}" for kind, scenario in EACH]
 def test_each_scenario_holds_on_a_full_disk(kind: str, scenario: Scenario, tmp_path: Path) -> None:
     if reason := why_not(kind):
         pytest.skip(f"NOT RUN: {kind}: {reason}")
-    seed = random.randrange(1 << 20)
-    print(f"{seed=}")
-    assert play(kind, scenario, tmp_path, seed) > 0
+    assert play(kind, scenario, tmp_path, SEED) > 0
 
 
 def test_a_disk_that_is_full_and_does_not_say_so_is_found_out(tmp_path: Path) -> None:

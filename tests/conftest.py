@@ -14,7 +14,7 @@ from hypothesis import settings
 import fmq
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.shadow import Shadow
-from tests.budget import within_budget
+from tests.budget import SEED_IS_GIVEN, within_budget
 from tests.small import SHADOWS
 
 PATH = "data"
@@ -28,7 +28,13 @@ OPTIONS = fmq.Options(
 )
 
 # A test machine may be busy, and a slow example is no failure.
-settings.register_profile("fmq", deadline=None, print_blob=True, max_examples=within_budget(50))
+settings.register_profile(
+    "fmq",
+    deadline=None,
+    print_blob=True,
+    max_examples=within_budget(50),
+    derandomize=not SEED_IS_GIVEN,
+)
 settings.load_profile("fmq")
 
 

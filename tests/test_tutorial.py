@@ -11,7 +11,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import fmq
+from tools.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 # Each page, the port in it, and what it calls besides fmq.
@@ -90,8 +90,7 @@ def test_a_page_works_as_it_stands(tmp_path: Path, page: str) -> None:
     missing = [name for name in ("bash", "curl", server_there, "fmq") if not found(name)]
     if missing:
         pytest.skip(f"this machine lacks {', '.join(missing)}")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
+    port = str(free_port())
     terminal = Terminal(tmp_path)
     try:
         for kind, name, text in FENCED.findall(text_of(page)):

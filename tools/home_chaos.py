@@ -45,7 +45,8 @@ import fmq
 import fmq.bind
 from fmq.errors import FmqError
 from fmq.home.home_look import find_owner
-from tools.home_servers import KINDS, HomeServer, PostgresHome, free_ports, missing
+from tools.home_servers import KINDS, HomeServer, PostgresHome, missing
+from tools.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINES = 3
@@ -65,7 +66,7 @@ class Machine:
         self.chaos = chaos
         self.path = chaos.folder / f"machine{number}"
         self.log = chaos.folder / f"machine{number}.log"
-        self.address = f"127.0.0.1:{free_ports(1)[0]}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.start()
 
     def start(self) -> None:

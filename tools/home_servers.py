@@ -26,6 +26,7 @@ from typing import Protocol
 from urllib.request import Request, urlopen
 
 from fmq.errors import HomeRefused
+from tools.ports import free_port, free_ports
 
 START_SECONDS = 60
 
@@ -44,17 +45,6 @@ class HomeServer(Protocol):
 
     def end(self) -> None:
         """End it for good."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has now."""
-    with_ports = [socket.socket() for _ in range(count)]
-    for each in with_ports:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in with_ports]
-    for each in with_ports:
-        each.close()
-    return ports
 
 
 class Program:
@@ -278,7 +268,7 @@ class AzuriteHome:
     def __init__(self, folder: Path) -> None:
         program = _program("azurite-blob")
         assert program is not None, missing("azurite")
-        (port,) = free_ports(1)
+        port = free_port()
         self._endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
         os.environ.update(
             AZURE_STORAGE_ACCOUNT_NAME=ACCOUNT,

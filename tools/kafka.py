@@ -18,6 +18,10 @@ import uuid
 from hashlib import sha256
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.ports import free_ports
+
 VERSION = "4.3.1"
 FOLDER = Path(__file__).parent.parent / ".venv" / f"kafka-{VERSION}"
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -79,7 +83,7 @@ class Broker:
 
     def __init__(self, folder: Path, *, starts: bool = True, **settings: object) -> None:
         self.folder = folder
-        self.port, controller = _free_port(), _free_port()
+        self.port, controller = free_ports(2)
         self.controller = f"127.0.0.1:{controller}"
         values = {
             "process.roles": "broker,controller",
@@ -189,13 +193,6 @@ class Brokers:
     @property
     def servers(self) -> str:
         return ",".join(each.servers for each in self.nodes)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +38,7 @@ import pyspark
 
 import fmq
 import fmq.spark
+from tools.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 DRIVER = ROOT / "tools" / "dying_writes.py"
@@ -119,12 +119,6 @@ class Cluster:
         for part in self._parts:
             os.killpg(part.pid, signal.SIGKILL)
             part.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 class Run:

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from tools.ports import free_port
+
 START_SECONDS = 30
 
 
@@ -28,9 +30,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port: int = found.getsockname()[1]
+        self.port = free_port()
         self.address = f"nats://127.0.0.1:{self.port}"
         self.start()
 

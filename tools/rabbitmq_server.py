@@ -10,6 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from tools.ports import free_ports
+
 START_SECONDS = 120
 PROGRAMS = "/usr/lib/rabbitmq/bin"
 """Where Debian has the script that any user may run; the one on the path asks who it is."""
@@ -32,19 +34,12 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=PROGRAMS) or shutil.which(name)
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 class Server:
     """One server, with its data in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.amqp, self.stream, distribution, names = (free_port() for _ in range(4))
+        self.amqp, self.stream, distribution, names = free_ports(4)
         self.address = f"rabbitmq-stream://guest:guest@127.0.0.1:{self.stream}"
         self.queues = f"amqp://guest:guest@127.0.0.1:{self.amqp}/"
         (folder / "rabbitmq.conf").write_text(CONFIG.format(amqp=self.amqp, stream=self.stream))

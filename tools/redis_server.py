@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from tools.ports import free_port
+
 START_SECONDS = 30
 
 
@@ -23,9 +25,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port: int = found.getsockname()[1]
+        self.port = free_port()
         self.address = f"redis://127.0.0.1:{self.port}/0"
         self.start()
 

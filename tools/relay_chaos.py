@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -41,6 +40,7 @@ from fmq.errors import FmqError
 from fmq.relay import Relay, RelayBatch, RelayTakenOver
 from fmq.relay.addresses import target_at
 from fmq.testing.relay import Hooked
+from tools.ports import free_port
 from tools.relay_targets import BROKERS, HEADER, NAME, PREFIX, TOPICS, Shown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -153,9 +153,7 @@ class Run:
         self.random, self.folder, self.path = Random(seed), folder, folder / "store"
         self.counts = counts
         if tcp:
-            with socket.socket() as found:
-                found.bind(("127.0.0.1", 0))
-                (folder / "port").write_text(str(found.getsockname()[1]))
+            (folder / "port").write_text(str(free_port()))
             token = folder / "port.token"
             token.touch(0o600)
             token.write_text(os.urandom(32).hex())

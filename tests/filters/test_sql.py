@@ -391,10 +391,10 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:8])
 def test_a_hostile_text_costs_little_time(text: str) -> None:
     """A text of the limit is read or refused in far less than a second."""
-    started = time.perf_counter()
+    started = time.process_time()
     with suppress(BadFilter):
         filters.sql(text).matches({"a": "1"})
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_many_joined_terms_do_not_count_as_nested() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 
-from tests.budget import within_budget
+from tests.budget import SEED, within_budget
 from tools.kill_gunicorn import NAMES, run
 
 
@@ -18,6 +17,5 @@ def test_killed_gunicorn_workers_lose_and_double_nothing(
     """`python tools/kill_gunicorn.py` does the same for longer, and each with and without
     a master that imports the program.
     """
-    seed = random.randrange(1 << 16)
     kills = within_budget(3)
-    assert run(tmp_path / "shop", app, kills, seed, preload=preload) == [], f"seed {seed}"
+    assert run(tmp_path / "shop", app, kills, SEED, preload=preload) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.peers.programs import find_program
 from benchmarks.peers.server import Server
+from tools.ports import HOST, free_port
 
 # What their modules import, and the plugins of pytest with the marks that they use.
 PACKAGES = {
@@ -26,7 +27,6 @@ PACKAGES = {
     "cryptography": "cryptography",
     "pydantic": "pydantic",
 }
-HOST = "127.0.0.1"
 
 
 def missing() -> str:
@@ -58,9 +58,7 @@ def _redis() -> Iterator[tuple[Path, dict[str, str]]]:
     """Run a Redis server in a temporary folder. Yield the folder, and the server's part of the
     environment: its port, and the results in its first database, where the tests look.
     """
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port = free.getsockname()[1]
+    port = free_port()
     program = find_program("redis-server")
     assert program is not None
     environment = {

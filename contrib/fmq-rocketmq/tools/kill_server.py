@@ -61,6 +61,8 @@ class Book:
     asked: int = 0
     handed: Counter[str] = field(default_factory=Counter)
     acked: set[str] = field(default_factory=set)
+    kept: dict[str, str] = field(default_factory=dict)
+    """The handles that are acked after the next kill, by body."""
     late: int = 0
     refused: list[str] = field(default_factory=list)
 
@@ -70,13 +72,26 @@ class Book:
             self.told[name] = commits
             self.changed.notify_all()
 
-    def wait_for_decisions(self, count: int) -> bool:
-        """Wait until `count` more decisions are acknowledged. Return False if that takes too
-        long.
+    def wait_for_work(self, count: int) -> bool:
+        """Wait until `count` more decisions are acknowledged, and a handle is kept. Return False if
+        that takes too long.
         """
         with self.changed:
             until = len(self.told) + count
-            return self.changed.wait_for(lambda: len(self.told) >= until, SETTLE_SECONDS)
+            return self.changed.wait_for(
+                lambda: len(self.told) >= until and not all(map(is_acked_at_once, [*self.kept])),
+                SETTLE_SECONDS,
+            )
+
+    def note_late(self) -> None:
+        """Note that the server has taken a handle from before the kill."""
+        with self.changed:
+            self.late += 1
+            self.changed.notify_all()
+
+
+def is_acked_at_once(body: str) -> bool:
+    return bool(crc32(body.encode()) % 2)
 
 
 class Clients:
@@ -159,7 +174,7 @@ class Clients:
                         self._end(caller, asked.transaction_id, name, commits)
 
     def _receive(self) -> None:
-        kept: dict[str, str] = {}  # the handles that are acked after the next kill, by body
+        kept = self.book.kept
         while not self._ends.is_set():
             self.up.wait()
             with suppress(grpc.RpcError), Caller(self._server.address, "r") as caller:
@@ -167,14 +182,14 @@ class Clients:
                     body = next(iter(kept))
                     self._ack(caller, body, kept[body])
                     del kept[body]
-                    self.book.late += 1
+                    self.book.note_late()
                 while True:
                     found = caller.receive(TOPIC, GROUP, wait=1.0, invisible=INVISIBLE_SECONDS)
                     took = {each.body.decode(): each.system_properties for each in found}
                     self.book.handed.update(took.keys())
                     kept.update({body: said.receipt_handle for body, said in took.items()})
                     for body in took:
-                        if crc32(body.encode()) % 2:
+                        if is_acked_at_once(body):
                             self._ack(caller, body, kept[body])
                             del kept[body]
 
@@ -191,17 +206,18 @@ def run(path: Path, *, kills: int, seed: int, workers: int = 4) -> dict[str, Any
     draw = random.Random(seed)
     server = Served(path)
     clients = Clients(server, workers, seed)
-    book = clients.book
+    book, late = clients.book, 0
     server.start()
     clients.up.set()
     for thread in (*clients.workers, *clients.others):
         thread.start()
     try:
         for _ in range(kills):
-            if not book.wait_for_decisions(draw.randint(*COMMITS)):
+            if not book.wait_for_work(draw.randint(*COMMITS)):
                 break
             clients.up.clear()
             server.kill()
+            late = book.late + 1
             server.start()
             clients.up.set()
         clients.stop.set()
@@ -209,7 +225,9 @@ def run(path: Path, *, kills: int, seed: int, workers: int = 4) -> dict[str, Any
             thread.join(SETTLE_SECONDS)
         clients.decide_again()
         with book.changed:
-            book.changed.wait_for(lambda: len(book.told) >= len(book.wanted), SETTLE_SECONDS)
+            book.changed.wait_for(
+                lambda: len(book.told) >= len(book.wanted) and book.late >= late, SETTLE_SECONDS
+            )
     finally:
         clients.stop.set()
         server.kill()
