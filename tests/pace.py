@@ -26,8 +26,8 @@ DURATIONS = Path(__file__).with_name("durations.json")
 SECONDS_BETWEEN = 60
 """Between two lines that say how long is left. A terminal gets them as rarely as a file."""
 UNKNOWN = 1.0
-TOGETHER = "tests/spark"
-"""These files come one after the other, so that one process alone starts Spark."""
+TOGETHER = "tests/spark", "tests/relay/test_kafka"
+"""The files whose names begin so run in one process, which alone starts Spark, or Kafka."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,13 +51,23 @@ def known_durations() -> dict[str, float]:
     return found
 
 
+def unit_of(nodeid: str) -> str:
+    """Return what one process runs as a whole: the file of a test, or several that share a
+    server.
+    """
+    file = file_of(nodeid)
+    return next((each for each in TOGETHER if file.startswith(each)), file)
+
+
 def by_length(files: list[str], durations: dict[str, float]) -> list[str]:
-    """Return `files` with the longest first, and what shares a Spark as one."""
-    together = sum(durations.get(each, UNKNOWN) for each in files if each.startswith(TOGETHER))
+    """Return `files` with the longest first, and what runs in one process as one."""
+    together: dict[str, float] = defaultdict(float)
+    for each in files:
+        together[unit_of(each)] += durations.get(each, UNKNOWN)
 
     def key(file: str) -> tuple[float, str, float]:
-        own = durations.get(file, UNKNOWN)
-        return (-together, TOGETHER, -own) if file.startswith(TOGETHER) else (-own, file, 0)
+        unit = unit_of(file)
+        return -together[unit], unit, -durations.get(file, UNKNOWN)
 
     return sorted(files, key=key)
 
@@ -82,6 +92,12 @@ class Pace:
         place = {file: at for at, file in enumerate(by_length(files, self._durations))}
         items.sort(key=lambda item: place[file_of(item.nodeid)])
         self._expect([item.nodeid for item in items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        from tests.by_file import ByFile  # imported here: it needs xdist
+
+        return ByFile(config, log, unit_of) if config.getoption("dist") == "loadfile" else None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:

@@ -93,7 +93,7 @@ def test_a_file_named_in_a_ring_is_not_in_its_folders_ring() -> None:
 
 def test_four_processes_share_the_tests_unless_files_are_named() -> None:
     several = len(os.sched_getaffinity(0)) >= dev.PROCESSORS_MIN
-    shared = ["-n", "4", "--dist", "worksteal"] if several else []
+    shared = ["-n", "4", "--dist", "loadfile"] if several else []
     for rest in ([], ["-x"], ["tests/tx"], ["-k", "seek"]):
         assert dev.shared_by(rest) == shared, rest
     for rest in (["tests/test_dev.py"], ["-n", "0"], ["-n4"], ["--pdb"], ["tests/a.py::test_b"]):

@@ -133,8 +133,8 @@ def shared_by(rest: list[str]) -> list[str]:
         return []
     if len(os.sched_getaffinity(0)) < PROCESSORS_MIN:
         return []
-    # The first to be idle takes tests of the others: some files take as long as a hundred others.
-    return ["-n", str(PROCESSES), "--dist", "worksteal"]
+    # The first to be idle takes the next file: some take as long as a hundred others.
+    return ["-n", str(PROCESSES), "--dist", "loadfile"]
 
 
 def demo(*arguments: str) -> int:

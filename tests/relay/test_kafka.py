@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -35,34 +33,12 @@ from tests.relay.planted import (
     check_sharing_a_place,
 )
 from tests.relay.systems import check_event, send_event
+from tools.kafka import wrong_jars
 
 NUMBERS = count()
-ROOT = Path(__file__).parent.parent.parent
-
-
-def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("kafka_tool", ROOT / "tools" / "kafka.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["kafka_tool"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    kafka = tool()
-    missing = kafka.fetch()
-    if missing:
-        pytest.skip(missing)
-    made = kafka.Broker(tmp_path_factory.mktemp("kafka"))
-    yield made
-    made.stop()
 
 
 def test_jars_of_kafka_that_are_not_the_pinned_ones_are_named(tmp_path: Path) -> None:
-    wrong_jars = tool().wrong_jars
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.jar").write_bytes(name.encode())
     lines = [f"{sha256(name.encode()).hexdigest()}  {name}.jar" for name in ("a", "b", "c")]

@@ -25,9 +25,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from fmq.relay.kafka_sink import KafkaSink
-from tests.relay.test_kafka import broker
-
-__all__ = ["broker"]
 
 NUMBERS = count()
 ROOT = Path(__file__).parent.parent.parent
