@@ -161,6 +161,12 @@ OF_A_HOME = (
         tests=FILES,
     ),
     Mutant(
+        "an index that was taken outlives the bytes that it was derived from",
+        "        self._bare.clear()\n",
+        "",
+        tests="tests/home/test_cache.py -k derived",
+    ),
+    Mutant(
         "not sent is said without a look at the floor",
         "            if floor is None or floor.next <= n or n in floor.owns:\n",
         "            if True:\n",

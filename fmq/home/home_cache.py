@@ -58,6 +58,8 @@ class HomeCache:
         self._files: dict[int, File] = {}
         # Up to where its checkpoints know the journal, once that was looked at.
         self._upto: int | None = None
+        # The segments of which nothing derived is left.
+        self._bare: set[int] = set()
         self.said = self._read_said()
         """What HOME says; empty if there is no such file."""
 
@@ -139,18 +141,21 @@ class HomeCache:
         is there, or nothing where a checkpoint says that something was. After a power cut these may
         also be bytes of this history, and then a replay finds the same again.
         """
+        if base in self._bare:
+            return
         if self._upto is None:
             self._upto = self._applied_upto()
         claimed = max(0, self._upto - base - offset)
         if data.startswith(there.rstrip(b"\0")) and there[:claimed] == data[:claimed]:
             return
-        self._upto = None
         of_segment = segment_name(base, ".")
         for name in self.directory.names():
             is_of_it = name.startswith(of_segment) and not is_segment(name)
             if name in SLOTS or is_of_one_checkpoint(name) or is_of_it:
                 self.directory.remove(name)
         self.directory.sync()
+        self._upto = 0
+        self._bare.add(base)
 
     def _applied_upto(self) -> int:
         """Return up to where the checkpoints of this directory know the journal."""
@@ -164,6 +169,7 @@ class HomeCache:
     def take_files(self, history: HomeHistory, fetch: Fetch) -> None:
         """Take the derived files of the home, as files_taken.py says."""
         self._upto = None
+        self._bare.clear()
         take_files(self.directory, history, fetch)
 
     def _opened(self, base: int, capacity: int) -> File:

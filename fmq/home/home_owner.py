@@ -191,7 +191,7 @@ class HomeOwner:
                     is_last = n == entries[-1][0]
                     if write is not None and is_last:
                         write()  # or else a floor could name bytes that the cache lacks
-                    self.history.apply(entry)
+                    self.history.apply(entry, is_mine=True)
                     self._appended_at = began + seconds
                     share = LATENCY_ENTRIES if self._latency else 1
                     self._latency += (seconds - self._latency) / share

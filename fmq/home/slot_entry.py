@@ -69,8 +69,8 @@ class SlotEntry(NamedTuple):
     offset: int
     data: bytes
     chain: bytes
-    proof: bytes
-    """What the chain must be hashed from, besides the chain before."""
+    head: bytes
+    """What the chain must be hashed from, besides the chain before and the data."""
 
 
 def encode_entry(
@@ -88,8 +88,9 @@ def encode_entry(
     """Return an entry as bytes. `before` is the chain of the entry before it."""
     what = kind, last, FORMAT, term, home, owner, base, offset, len(data)
     head = HEAD.pack(MAGIC, 0, *what, NO_CHAIN)[CRC_END:CHAIN_AT]
-    body = head + chain_of(before, head + data) + data
-    return MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
+    head += chain_of(before, head, data)
+    crc = zlib.crc32(data, zlib.crc32(head))
+    return b"".join((MAGIC, crc.to_bytes(4, "little"), head, data))
 
 
 def chain_in(entry: bytes) -> bytes:
@@ -97,27 +98,31 @@ def chain_in(entry: bytes) -> bytes:
     return entry[CHAIN_AT:HEAD_BYTES]
 
 
-def chain_of(before: bytes, proof: bytes) -> bytes:
-    """Return the chain of the entry whose bytes, but crc and chain, are `proof`."""
-    return blake2b(before + proof, digest_size=CHAIN_BYTES).digest()
+def chain_of(before: bytes, head: bytes, data: bytes) -> bytes:
+    """Return the chain of an entry that has this `data`. `head` is what lies between its crc and
+    its chain.
+    """
+    digest = blake2b(before, digest_size=CHAIN_BYTES)
+    digest.update(head)
+    digest.update(data)
+    return digest.digest()
 
 
-def decode_entry(entry: bytes, name: str) -> SlotEntry:
+def decode_entry(entry: bytes, name: str, *, is_mine: bool = False) -> SlotEntry:
     """Return the entry with the bytes `entry`, which is called `name`. Raises Damaged or
-    NewerFormat.
+    NewerFormat. The checksum of one that this engine has just made is not looked at.
     """
     if len(entry) < HEAD_BYTES:
         raise Damaged(name, 0, "shorter than the head of an entry")
     magic, crc, kind, last, version, term, home, owner, base, offset, size, chain = (
         HEAD.unpack_from(entry)
     )
-    if magic != MAGIC or zlib.crc32(memoryview(entry)[CRC_END:]) != crc:
+    if magic != MAGIC or not (is_mine or zlib.crc32(memoryview(entry)[CRC_END:]) == crc):
         raise Damaged(name, 0, "no entry of a home, or its checksum does not match")
     if version > FORMAT or kind not in {*EntryKind}:
         raise NewerFormat(name, 0, f"an entry of format {version} and kind {kind}")
     data = entry[HEAD_BYTES:]
     if size != len(data):
         raise Damaged(name, 0, f"its bytes are {len(data)}, and it says {size}")
-    proof = entry[CRC_END:CHAIN_AT] + data
     what = EntryKind(kind), bool(last), term, home, owner, base, offset
-    return SlotEntry(*what, data, chain, proof)
+    return SlotEntry(*what, data, chain, entry[CRC_END:CHAIN_AT])

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 import fmq
 from fmq.errors import Damaged, EngineFailed, EraseRefused, FmqError, HomeBehind, HomeRefused
-from fmq.home.home_cache import become_store
+from fmq.home.home_cache import HomeCache, become_store
 from fmq.home.home_disk import HomeDisk
-from fmq.testing import FakeClock, FaultDisk
+from fmq.home.home_history import HomeAppend, HomeHistory, HomeSegment
+from fmq.recovery.checkpoint import SLOTS
+from fmq.store.journal.segment import segment_name
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.home.machines import OPTIONS, Machine, begun, check
 
 
@@ -236,3 +240,26 @@ def test_a_cache_that_cannot_be_written_ends_the_engine_and_loses_nothing() -> N
     with Machine(home, 3).open() as engine:
         assert [bytes(each.body) for each in engine.read("t")] == [*first.acked, b"unknown"]
     first.close()
+
+
+def test_what_was_derived_from_other_bytes_is_forgotten_once_for_each_segment() -> None:
+    """And not at each append that is written over these bytes."""
+    disk, history = CrashDisk(), HomeHistory()
+    directory = disk.directory("data", make=True)
+    for base in (0, 4096):
+        with closing(directory.create(segment_name(base))) as file:
+            file.write(0, (b"x" * 4096,), sync=False)
+        directory.create(segment_name(base, ".idx")).close()
+    directory.create(SLOTS[0]).close()
+    cache, segment = HomeCache(directory, "fake://home"), HomeSegment(4096)
+    before = len(disk.history)
+    for append in range(20):
+        for base in (0, 4096):
+            cache.write(HomeAppend(base, append * 10, b"y" * 10), segment)
+    assert sorted(directory.names()) == [segment_name(base) for base in (0, 4096)]
+    assert disk.history[before:].count("directory sync data") == 2
+    cache.take_files(history, lambda wanted: iter(()))
+    directory.create(segment_name(0, ".idx")).close()  # as if it had been taken
+    cache.write(HomeAppend(0, 200, b"y" * 10), segment)
+    assert segment_name(0, ".idx") not in directory.names()
+    cache.close()
