@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from fmq.engines.home_moves import move_in
 from fmq.home.home_addresses import objects_at
 from fmq.home.home_disk import HomeDisk
 from fmq.home.home_log import HomeLog
+from fmq.home.home_reader import HomeReadDirectory
 from fmq.home.objects import Objects
 from fmq.posix import RealDisk
 from tools.home_servers import KINDS
@@ -93,6 +95,9 @@ def rate_of_coroutines(engine: fmq.Engine, seconds: float) -> float:
 class Wire:
     """Implements Objects: those of a storage behind a longer wire."""
 
+    requests = 0
+    """Of all wires, so far."""
+
     def __init__(self, objects: Objects, seconds: float, *, without_files: bool = False) -> None:
         """With `without_files` it has no derived files, as a home of an older fmq."""
         self._without_files = without_files
@@ -104,6 +109,7 @@ class Wire:
     def __getattr__(self, name: str) -> Any:
         def call(*what: Any) -> Any:
             self.creates += name == "create"
+            Wire.requests += 1
             if self._seconds:
                 time.sleep(self._seconds)
             if name == "read_run" and self._without_files and what[0][0].startswith("files/"):
@@ -160,18 +166,42 @@ def rates_of(
     return found
 
 
-def take_over_seconds(path: Path, home: str, *, without_files: bool = False) -> float:
+def take_over_seconds(
+    path: Path, home: str, wire: float = 0.0, *, without_files: bool = False
+) -> float:
     began = time.perf_counter()
-    engine, _ = opened(path, home, 0.0, without_files=without_files)
+    engine, _ = opened(path, home, wire, without_files=without_files)
     with engine:
         engine.send("t", BODY)
         return time.perf_counter() - began
 
 
-def copy_seconds(home: str, to: Path) -> float:
+class WiredHome:
+    """Implements Disk: a home behind a longer wire, which is only read."""
+
+    def __init__(self, home: str, wire: float) -> None:
+        self._home, self._wire = home, wire
+
+    def directory(self, path: str, *, make: bool) -> HomeReadDirectory:
+        return HomeReadDirectory(Wire(objects_at(self._home, make=False), self._wire))
+
+    def random(self, size: int) -> bytes:
+        return RealDisk().random(size)
+
+
+def reader_seconds(home: str, wire: float) -> float:
+    """Return how long a reader takes that has nothing, to the newest message."""
+    began = time.perf_counter()
+    with fmq.open("home", disk=WiredHome(home, wire), read_only=True) as engine:
+        newest = max(engine.queues("t"), key=lambda each: each.next)
+        assert engine.read("t", queue=newest.queue, offset=newest.next - 1)
+    return time.perf_counter() - began
+
+
+def copy_seconds(home: str, to: Path, wire: float) -> float:
     """Return how long a bare copy of the pieces takes."""
     began = time.perf_counter()
-    objects = objects_at(home, make=False)
+    objects = Wire(objects_at(home, make=False), wire)
     with closing(objects), to.open("wb") as file:
         keys = [f"pieces/{name}" for name in objects.names("pieces")]
         for at in range(0, len(keys), 4):
@@ -194,25 +224,29 @@ def fill(place: Path, home: str, megabytes: int, body_bytes: int, *, lone: bool)
             engine.send_many("t", [body] * 1000)
 
 
-def measure_cold(place: Path, home: str, rounds: int) -> None:
+def measure_cold(place: Path, home: str, rounds: int, wire: float) -> None:
     """Print how long a machine needs that has nothing, with the files of the home and without them,
-    in turn, and how long one that has all needs.
+    in turn, how long one that has all needs, and how long a reader.
     """
     rows: dict[str, list[float]] = {}
+    requests: dict[str, int] = {}
     for number in range(rounds):
         paths = place / f"next-{number}", place / f"later-{number}"
-        for row, seconds in (
-            ("a bare copy of the pieces", copy_seconds(home, place / "copy")),
-            ("an empty directory", take_over_seconds(paths[0], home)),
-            ("the same directory again", take_over_seconds(paths[0], home)),
+        for row, measured in (
+            ("a bare copy of the pieces", partial(copy_seconds, home, place / "copy", wire)),
+            ("an empty directory", partial(take_over_seconds, paths[0], home, wire)),
+            ("the same directory again", partial(take_over_seconds, paths[0], home, wire)),
             ("an empty directory, without the checkpoint in the home",
-             take_over_seconds(paths[1], home, without_files=True)),
+             partial(take_over_seconds, paths[1], home, wire, without_files=True)),
+            ("a reader without a directory", partial(reader_seconds, home, wire)),
         ):  # fmt: skip
-            rows.setdefault(row, []).append(seconds)
+            before = Wire.requests
+            rows.setdefault(row, []).append(measured())
+            requests[row] = Wire.requests - before
         for each in paths:
             shutil.rmtree(each)
     for row, found in rows.items():
-        print(f"{row}: {statistics.median(found):.2f} s")
+        print(f"{row}: {statistics.median(found):.2f} s, {requests[row]} requests")
 
 
 def main() -> None:
@@ -246,7 +280,7 @@ def main() -> None:
         if asked.cold:
             home = home_of("cold")
             fill(place, home, asked.cold, asked.body, lone=asked.lone)
-            measure_cold(place, home, asked.rounds)
+            measure_cold(place, home, asked.rounds, asked.wire / 1000)
             return
         measure(place, home_of, asked.rounds, asked.seconds, asked.wire / 1000)
 

@@ -251,6 +251,12 @@ OF_A_HOME = (
         tests="tests/remote/test_reclaim.py",
     ),
     Mutant(
+        "a move that was killed is not finished",
+        "                if of_cache or not is_cache or _is_moving(log):\n",
+        "                if of_cache or not is_cache:\n",
+        tests="tests/home/test_killed_moves.py",
+    ),
+    Mutant(
         "another store is moved over what a home has",
         "            if self._bytes(append.base, append.offset, end) != append.data:\n",
         "            if False:\n",
