@@ -46,6 +46,7 @@ HOME = (
     Column("above_floor", "entries above it", show=exact),
     Column("lag_bytes", "with", show=size),
     Column("serves_at", "serves at"),
+    Column("moved", "its data went to"),
     Column("beat", "last sign of life", show=moment),
     Column("beat_seconds", "that is so long ago", show=duration),
     Column("behind", "entries that DIR lacks", show=exact),

@@ -14,7 +14,7 @@ from typing import Any
 from fmq.basics.clock import SystemClock
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
-from fmq.errors import UsageError
+from fmq.errors import StorageError, UsageError
 from fmq.findings.text import size
 
 
@@ -46,7 +46,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
         )
     shown = without_secrets(source), without_secrets(destination)
     move = move_out if is_home(source) else move_in
-    moved = move(source, destination, SystemClock())
+    try:
+        moved = move(source, destination, SystemClock())
+    except OSError as error:
+        raise StorageError(
+            f"fmq move {' '.join(shown)}: {error}. Nothing was lost. Put that right, and run it "
+            "again: it goes on where it was."
+        ) from error
     facts = {"source": shown[0], "destination": shown[1], "bytes": moved}
     output.facts("move", facts, MOVE, title=f"{shown[0]} was moved to {shown[1]}")
     return FINE

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     ExitStack,
@@ -28,6 +28,7 @@ from fmq.cli.resolve_option import add_resolve, databases_in
 from fmq.cli.supervised import notify, passed_sockets
 from fmq.errors import BadOption
 from fmq.recovery.layout import SERVER_LOG
+from fmq.server.doors import Reach, check_reach
 from fmq.wire.network import listen_on, parse_address, public_address
 
 if TYPE_CHECKING:
@@ -202,8 +203,15 @@ def _open_home(
     if chosen.tcp is not None:
         sockets.append(bound(chosen.tcp))
         where = public_address([sockets[-1].getsockname()])
+    check_reach(reach_of(chosen, sockets))  # a wrong line must not cost the owner its home
     disk = disk_of(options or fmq.Options())
     return opened(disk=home_disk(disk, check_address(chosen.home), SystemClock(), address=where))
+
+
+def reach_of(chosen: argparse.Namespace, sockets: Sequence[socket.socket]) -> Reach:
+    """Return at which `sockets` the command line lets clients in, and how."""
+    secrets = chosen.token_file, chosen.tls_cert, chosen.tls_key
+    return Reach(None, *secrets, sockets=tuple(sockets))
 
 
 def bound(text: str) -> socket.socket:

@@ -23,6 +23,7 @@ from fmq.cli.resolve_option import databases_in
 from fmq.cli.supervised import notify
 from fmq.engines.standby import Standby
 from fmq.home.home_addresses import is_away, without_secrets
+from fmq.server.doors import check_reach
 from fmq.wire.network import public_address
 
 LOOKS = 20  # looks at the home within the seconds of --after
@@ -62,6 +63,7 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
     with serve.signals_wait(), serve.logs(None):
         while True:
             socket = serve.bound(chosen.tcp)
+            check_reach(serve.reach_of(chosen, [socket]))  # before it is too late to mend it
             engine = _stand_by(chosen, socket)
             if engine is None:
                 return FINE

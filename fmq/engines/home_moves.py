@@ -25,11 +25,12 @@ def move_in(path: str, home: str, clock: Clock, *, of_cache: bool = False) -> in
 
     With `of_cache` the directory has been one already: the home has lost what it had acknowledged
     to it. Without, a cache of this home was moved before: that is verified, or finished. Raises
-    HomeRefused, and changes nothing, if they are not one store.
+    HomeRefused, and changes nothing, if they are not one store, and NotAStore without a journal.
     """
     home, disk = check_address(home), RealDisk()
     is_cache = of_cache or _is_cache_of(path, home)
     if not is_cache:
+        startup.open(path, read_only=True).close()  # the next line would begin a journal
         startup.open(path).close()  # recovers it
     with startup.open(path, read_only=True) as engine:
         position = engine.stats().position

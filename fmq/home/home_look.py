@@ -37,6 +37,8 @@ class HomeSeen(NamedTuple):
     serves_at: str | None
     lag_bytes: int
     """Of the entries above the floor."""
+    moved: str | None
+    """Where its data went, as `fmq move` has said; it opens no more then."""
     beat: datetime | None
     """When the owner has given the last sign of life that a standby asked for."""
     beat_seconds: float | None
@@ -113,6 +115,7 @@ def look_at_home(address: str, path: str | None = None) -> HomeSeen:
             sum(each.end for each in history.segments.values()),
             history.said.get("address"),
             history.bytes_since_floor,
+            history.said.get("moved"),
             None if beat is None else as_datetime(beat),
             None if beat is None else (clock.time_us() - beat) / 1e6,
             behind,

@@ -49,11 +49,7 @@ def open_doors(path: str, reach: Reach) -> list[Door]:
 
     If the socket of the directory listens already, it is used.
     """
-    context = token = None
-    if reach.tls_cert is not None:
-        context = server_context(reach.tls_cert, reach.tls_key)
-    if reach.token_file is not None:
-        token = read_token(reach.token_file)
+    token, context = check_reach(reach)
     given = [*reach.sockets]
     made: list[socket.socket] = []
     try:
@@ -73,6 +69,21 @@ def open_doors(path: str, reach: Reach) -> list[Door]:
         close_all(made)
         raise
     return doors
+
+
+def check_reach(reach: Reach) -> tuple[bytes | None, SSLContext | None]:
+    """Return the token and the certificate of all doors. Raises BadOption or NotAllowed, as
+    `open_doors` would, and opens nothing.
+    """
+    context = token = None
+    if reach.tls_cert is not None:
+        context = server_context(reach.tls_cert, reach.tls_key)
+    if reach.token_file is not None:
+        token = read_token(reach.token_file)
+    for each in reach.sockets:
+        if each.family != socket.AF_UNIX:
+            _check(each, token, context)
+    return token, context
 
 
 def _listen_on(text: str) -> socket.socket:

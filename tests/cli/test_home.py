@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import fmq
-from tests.cli.command import fmq_json, fmq_piped, fmq_process
+from tests.cli.command import COMMAND, ENVIRONMENT, fmq_json, fmq_piped, fmq_process
 
 
 def test_the_owner_is_named_and_goes_on(tmp_path: Path) -> None:
@@ -123,3 +124,45 @@ def test_a_client_of_a_home_is_told_how_to_look_at_it(tmp_path: Path) -> None:
         fmq.connect(home, retry_for=0.01).send("orders", b"1")
     assert f"`fmq home {home}` says which machine has it" in str(told.value)
     assert "SERVER.log" not in str(told.value)
+
+
+def test_a_wrong_line_costs_the_owner_nothing(tmp_path: Path) -> None:
+    """A token that is missing is noticed before the home is taken over, not once it is needed."""
+    home, listen = f"file://{tmp_path}/home", ("--listen", "127.0.0.1:0")
+    with fmq.open(tmp_path / "a", home=home) as engine:
+        for line in (["serve", tmp_path / "b", "--home", home], ["standby", home, tmp_path / "b"]):
+            done = fmq_process(*line, *listen)
+            assert (done.returncode, "a token is needed" in done.stderr) == (3, True), done.stderr
+            done = fmq_process(*line, *listen, "--token-file", tmp_path / "none")
+            assert (done.returncode, "cannot be read" in done.stderr) == (3, True), done.stderr
+        assert not (tmp_path / "b").exists()
+        engine.send("orders", b"mine")
+        assert fmq_json("home", home).of("home")[0]["term"] == 1
+
+
+def test_a_home_says_where_its_data_went(tmp_path: Path) -> None:
+    home = f"file://{tmp_path}/home"
+    done = fmq_process("move", tmp_path / "typo", home)
+    assert (done.returncode, "No such file" in done.stderr) == (3, True)
+    assert list(tmp_path.iterdir()) == []
+    fmq.open(tmp_path / "a", home=home).close()
+    assert fmq_json("home", home).of("home")[0]["moved"] is None
+    assert fmq_json("move", home, tmp_path / "a").code == 0
+    assert fmq_json("home", home).of("home")[0]["moved"].startswith(f"{tmp_path}/a on ")
+
+
+def test_a_move_into_storage_without_room_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
+    """The limit of the length of a file stands for the room."""
+    path, home = tmp_path / "a", f"file://{tmp_path}/home"
+    with fmq.open(path) as engine:
+        engine.send("orders", b"x" * 300_000)
+    limited = ["sh", "-c", 'ulimit -f 200; exec "$@"', "sh", *COMMAND, "move", str(path), home]
+    done = subprocess.run(limited, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "File too large" in done.stderr
+    assert "run it again" in done.stderr
+    with fmq.open(path) as engine:  # it is a store still
+        engine.send("orders", b"y")
+    assert fmq_json("move", path, home).code == 0
+    with fmq.open(home, read_only=True) as reader:
+        assert [len(each.body) for each in reader.read("orders")] == [300_000, 1]
