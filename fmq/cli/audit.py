@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+import fmq
 from fmq.cli.arguments import text
 from fmq.cli.codes import FINE, PROBLEM
 from fmq.cli.lake_arguments import add_table
 from fmq.cli.output import Column, Output, note
+from fmq.cli.place import reading
 from fmq.cli.table_failures import failures_told, lacks
 from fmq.findings.text import exact
 
@@ -75,6 +77,10 @@ def _run_between(args: argparse.Namespace, output: Output) -> int:
     except ImportError as error:
         raise lacks("fmq audit", error, args.to) from error
     source, target = args.between
+    with reading(args.dirs[0]) as engine:
+        for topic in (target, *([source] if args.by else [])):
+            if not engine.queues(topic):  # a wrong name must not look like a proof
+                raise fmq.errors.UnknownTopic(topic)
     seen = audit_between(args.dirs[0], source, target, by=args.by)
     verdict = "there once" if seen.ok else "not there once"
     return _told(output, seen, BETWEEN, f"{source} in {target}: {verdict}")

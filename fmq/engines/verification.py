@@ -96,9 +96,10 @@ def check(
     """
     where = text_of(path)
     if disk is None and ADDRESS.match(where):
-        from fmq.home.home_reader import disk_to_read  # imported here: few programs have a home
+        # Imported here: few programs have a home.
+        from fmq.home.home_reader import disk_to_read, home_to_read
 
-        disk = disk_to_read(where)
+        disk = disk_to_read(where) if in_bucket(where) else home_to_read(where)
     if disk is None or not ADDRESS.match(where):
         where = described(where) if disk is None and in_bucket(where) else check_local(where)
     tell = progress or _tell_nobody

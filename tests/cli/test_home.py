@@ -35,6 +35,8 @@ def test_the_owner_is_named_and_goes_on(tmp_path: Path) -> None:
 def test_what_is_no_home_is_refused_and_not_made(tmp_path: Path) -> None:
     done = fmq_process("home", f"file://{tmp_path}/none")
     assert (done.returncode, "No such file or directory" in done.stderr) == (3, True)
+    done = fmq_process("verify", f"file://{tmp_path}/none")
+    assert (done.returncode, "no home can be read" in done.stderr) == (3, True)
     done = fmq_process("home", "shop")
     assert "not the address of a home" in done.stderr
     assert list(tmp_path.iterdir()) == []

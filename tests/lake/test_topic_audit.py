@@ -165,6 +165,10 @@ def test_the_command_says_what_it_finds(shop: Path) -> None:
     said = fmq_json("audit", shop, "--between", "in", "out", "--by", "key")
     (finding,) = said.of("finding")
     assert (said.code, finding["kind"], finding["topic"]) == (1, "doubled", "out")
+    for words in (["in", "uot"], ["ni", "out", "--by", "key"]):
+        said = fmq_json("audit", shop, "--between", *words)
+        assert (said.code, said.lines) == (3, []), "a wrong name is no proof"
+        assert "there is no topic" in said.error
     for wrong in ([shop, shop, "--between", "in", "out"], [shop]):
         with pytest.raises(SystemExit):
             fmq_piped("audit", *wrong)
