@@ -48,11 +48,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
     move = move_out if is_home(source) else move_in
     try:
         moved = move(source, destination, SystemClock())
-    except OSError as error:
+    except OSError as failed:
         raise StorageError(
-            f"fmq move {' '.join(shown)}: {error}. Nothing was lost. Put that right, and run it "
+            f"fmq move {' '.join(shown)}: {failed}. Nothing was lost. Put that right, and run it "
             "again: it goes on where it was."
-        ) from error
+        ) from failed
     facts = {"source": shown[0], "destination": shown[1], "bytes": moved}
     output.facts("move", facts, MOVE, title=f"{shown[0]} was moved to {shown[1]}")
     return FINE
