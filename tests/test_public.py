@@ -8,8 +8,10 @@ import pickle
 import re
 import subprocess
 import sys
+import tempfile
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -345,25 +347,33 @@ def test_importing_fmq_imports_no_module_of_the_command() -> None:
     assert done.stdout.split() == []
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_each_example_runs_by_itself(example: Path, tmp_path: Path) -> None:
+@cache
+def said_by(example: str) -> str:
+    """Run an example in an empty directory, once for all tests. Return what it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(["-W", "error", str(ROOT / "examples" / f"{example}.py")], Path(folder))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stderr == ""
+        assert list(Path(folder).iterdir()) == []
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", [path.stem for path in EXAMPLES])
+def test_each_example_runs_by_itself(example: str) -> None:
     """It runs in an empty directory, without a warning, and leaves no file."""
-    done = run(["-W", "error", str(example)], tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    assert list(tmp_path.iterdir()) == []
+    said_by(example)
 
 
-def test_the_crashing_example_ends_as_its_text_says(tmp_path: Path) -> None:
+def test_the_crashing_example_ends_as_its_text_says() -> None:
     """Order 2 crashed before its database committed and is gone. Order 3 crashed after it."""
-    done = run([str(ROOT / "examples" / "two_phase_with_sqlite.py")], tmp_path)
-    assert done.stdout.splitlines()[-1] == "[b'order 1', b'order 3', b'order 4']"
+    said = said_by("two_phase_with_sqlite")
+    assert said.splitlines()[-1] == "[b'order 1', b'order 3', b'order 4']"
 
 
-def test_the_example_of_the_dual_write_finds_two_failures(tmp_path: Path) -> None:
+def test_the_example_of_the_dual_write_finds_two_failures() -> None:
     """It finds one for each order of row and message, and none for a bound transaction."""
-    done = run([str(ROOT / "examples" / "find_the_dual_write.py")], tmp_path)
-    told = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
+    said = said_by("find_the_dual_write")
+    told = [line for line in said.splitlines() if not line.startswith(" ")]
     failed = "after a crash the check fails: AssertionError"
     assert told[0] == f"row_first: {failed}: rows=['order 1'], messages=[]"
     assert told[1] == f"message_first: {failed}: rows=[], messages=['order 1']"

@@ -121,15 +121,15 @@ def test_an_error_of_spark_is_reported_in_a_sentence(spark: SparkSession, tmp_pa
 
 
 def test_spark_submit_exports_a_journal(shop: Reader, tmp_path: Path) -> None:
-    """It works from any directory, and with executors in processes of their own."""
+    """It works from any directory, and with an executor in a process of its own."""
     out, by_arrow = Out(tmp_path / "out"), Out(tmp_path / "arrow")
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("PYTHONPATH", None)
-    # Four Javas that live for seconds: the compiler that optimises costs more than it saves.
+    # Three Javas that live for seconds: the compiler that optimises costs more than it saves.
     environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     done = subprocess.run(
         [
-            str(SUBMIT), "--master", "local-cluster[2,1,1024]",
+            str(SUBMIT), "--master", "local-cluster[1,2,1024]",
             "--conf", "spark.ui.enabled=false",
             "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.executor.memory=512m",
             str(ROOT / "tools" / "export_journal.py"), shop.path, str(out),
