@@ -550,7 +550,7 @@ def test_an_engine_dropped_without_close_warns_and_frees_all(tmp_path: Path) -> 
     for _ in range(3):
         with pytest.warns(ResourceWarning, match="not closed"):
             dropped(lambda: fmq.open(tmp_path / "d", read_only=True).read("t"))
-    assert len(os.listdir("/proc/self/fd")) == open_files
+    assert len(os.listdir("/proc/self/fd")) <= open_files
 
 
 def test_locked_in_one_process_mentions_an_engine_dropped_unclosed(

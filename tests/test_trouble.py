@@ -397,7 +397,7 @@ def test_a_refused_opening_leaves_no_file_open(tmp_path: Path) -> None:
             fmq.open(tmp_path, Options(segment_bytes=4096), disk=disk).close()
             opened_at = nth
         except Unreadable:
-            assert len(os.listdir("/proc/self/fd")) == before
+            assert len(os.listdir("/proc/self/fd")) <= before
     assert opened_at > 2
 
 
@@ -459,7 +459,7 @@ def test_the_error_of_a_failed_engine_names_the_file(tmp_path: Path) -> None:
         engine.send("t", b"1")
         for number in os.listdir("/proc/self/fd"):
             path = os.path.realpath(f"/proc/self/fd/{number}")
-            if path.endswith(".seg"):
+            if path.startswith(str(tmp_path)) and path.endswith(".seg"):
                 with open(path, "rb") as read_only:
                     os.dup2(read_only.fileno(), int(number))
         with pytest.raises(EngineFailed, match=r"00000000\.seg"):

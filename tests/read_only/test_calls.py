@@ -182,7 +182,7 @@ def test_an_interrupted_close_is_finished_by_the_next_one(tmp_path: Path) -> Non
         with suppress(KeyboardInterrupt):
             lines.run(reader.close)
         reader.close()
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before
         if not lines.met:
             break
         interrupts += 1
