@@ -38,7 +38,7 @@ from fmq.errors import (
 )
 from fmq.machine.disk import Directory, is_full
 from fmq.store.index.catalog import Catalog
-from fmq.store.journal.spares import ZEROED_BYTES_PER_SECOND_MAX
+from fmq.store.journal.spares import ZEROED_BYTES_PER_SECOND_MAX, ZEROED_WRITE_BYTES_MAX
 from fmq.store.reading.key_marks import KeyMarks
 from fmq.tx.commands.delays import Delays
 from fmq.tx.commands.manager import TransactionManager
@@ -94,6 +94,8 @@ class Chores:
         self._last_change = self._clock.monotonic()
         self._last_roll = self._last_change
         self._writing = self._journal.current.base
+        self._writes = sum(self._commit_queue.written)  # until the last roll
+        self._writes_are_large = False
         self._trouble: str | None = None
         # A file that this round could not write: the disk was full.
         self._no_room: str | None = None
@@ -257,8 +259,11 @@ class Chores:
         room = (now - self._last_roll) * ZEROED_BYTES_PER_SECOND_MAX
         fast = current > 0 and room < self._journal.current.capacity
         if current != self._writing:
-            self._writing, self._last_roll = current, now
-        self._journal.spares.make_ahead(zeros=not fast)
+            writes = sum(self._commit_queue.written)
+            most = (writes - self._writes) * ZEROED_WRITE_BYTES_MAX
+            self._writes_are_large = most < current - self._writing
+            self._writing, self._last_roll, self._writes = current, now, writes
+        self._journal.spares.make_ahead(zeros=not (fast or self._writes_are_large))
 
     # --- checkpoint -------------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ from itertools import count
 
 import pytest
 
+import fmq
 from fmq.errors import StorageFull
 from fmq.store.journal import spares as spares_module
 from fmq.store.journal.spares import Spares
-from fmq.testing import CrashDisk, FaultDisk
+from fmq.testing import CrashDisk, FakeClock, FaultDisk
 from tests.store.journals import directory_of, files_of
 from tests.store.lines import Lines
 
@@ -190,3 +191,18 @@ def test_two_threads_never_give_spares_the_same_name() -> None:
         assert spares.count() + len(others) == len(names_on(disk)), lines.met
         if lines.count <= at:
             return
+
+
+@pytest.mark.parametrize(("size", "zeroed"), [(64 << 10, 7), (3 << 20, 1)])
+def test_a_journal_that_grows_by_large_writes_gets_no_zeros(size: int, zeroed: int) -> None:
+    """However slowly it grows: they would write everything twice. The first one has zeros, as
+    nothing is known yet.
+    """
+    clock, disk = FakeClock(), CrashDisk()
+    options = fmq.Options(first_segment_bytes=4 << 20, segment_bytes=4 << 20)
+    with fmq.open("shop", options, disk=disk, clock=clock, background=False) as engine:
+        before = disk.operations
+        for _ in range((22 << 20) // size):
+            clock.advance(1)
+            engine.send("a", bytes(size))
+    assert sum(each.startswith("write_zeros") for each in disk.history[before:]) == zeroed

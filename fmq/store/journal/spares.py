@@ -2,8 +2,8 @@
 
 A roll takes one, so it does not wait for the disk to find room. Writes over zeros that are on disk
 sync up to three times faster than writes into room that is only reserved. But zeroing writes
-everything twice. So a journal that grows faster than `ZEROED_BYTES_PER_SECOND_MAX` gets reserved
-room only, and its large appends sync as fast there.
+everything twice. So a journal that grows faster than `ZEROED_BYTES_PER_SECOND_MAX`, or by writes of
+more than `ZEROED_WRITE_BYTES_MAX`, gets reserved room only: large writes sync as fast there.
 
 A journal's segments grow with it, so spares have different sizes: a new one has that of the next
 segment.
@@ -33,6 +33,7 @@ SUFFIX = ".spare"
 FIRST_SPARE = f"{0:06d}{SUFFIX}"
 UNPROVEN = ".new"  # the suffix while a spare is being made, or turned into a segment
 ZEROED_BYTES_PER_SECOND_MAX = 320 << 20
+ZEROED_WRITE_BYTES_MAX = 1 << 20
 ZEROS = bytes(1 << 20)
 # This process, or the machine, has too many open files.
 NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
