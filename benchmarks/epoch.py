@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import fmq
@@ -115,7 +116,8 @@ def wrong_rows(path: str, rows: int) -> int:
     return wrong + found.count(0)
 
 
-def run(folder: str, rows: int, undecided_mib: int) -> int:
+def run(spark: SparkSession, folder: str, rows: int, undecided_mib: int) -> int:
+    """Write the batch. Return 1 if it was refused, or anything is wrong."""
     print(f"{rows:,} rows were written in {fill(f'{folder}/source', rows):.1f} s", flush=True)
     sink = f"{folder}/sink"
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -123,8 +125,6 @@ def run(folder: str, rows: int, undecided_mib: int) -> int:
     engine = subprocess.Popen([*command, "--undecided-mib", str(undecided_mib)], **pipes)
     assert engine.stdout is not None
     engine.stdout.readline()
-    spark = fmq.spark.session("epoch", **QUIET)
-    spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(TimedSource)
     stream = spark.readStream.format("fmq").load(f"{folder}/source").select("body")
     writer = stream.writeStream.format("timed").option("topic", "out")
@@ -139,7 +139,6 @@ def run(folder: str, rows: int, undecided_mib: int) -> int:
         refused = str(error)
     took = time.perf_counter() - began
     batches = [each for each in query.recentProgress if each["numInputRows"]]
-    spark.stop()
     said = json.loads(engine.communicate()[0])
     if refused:
         said_why = [line for line in refused.splitlines() if line.startswith("fmq.errors.")]
@@ -172,7 +171,12 @@ def main() -> int:
         serve(asked.serve, asked.undecided_mib)
         return 0
     with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
-        return run(folder, asked.rows, asked.undecided_mib)
+        spark = fmq.spark.session("epoch", **QUIET)
+        spark.sparkContext.setLogLevel("OFF")
+        try:
+            return run(spark, folder, asked.rows, asked.undecided_mib)
+        finally:
+            spark.stop()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import fmq.spark
@@ -34,7 +35,6 @@ from tests.spark.conftest import QUIET
 
 ROOT = str(Path(__file__).resolve().parent.parent)
 ROWS_OF_A_BATCH = 1000
-SHARE = 0.35
 TWIN_SECONDS = 30
 """So long a slow task waits for its twin."""
 FAST_START = {
@@ -62,7 +62,7 @@ class Deaths:
 
     def __init__(self, folder: str) -> None:
         self._said = Path(folder, "deaths")
-        self._wanted = json.loads(Path(folder, "wanted").read_text())
+        self._wanted, self._share = json.loads(Path(folder, "wanted").read_text())
 
     def note(self, what: str, file_name: str = "deaths") -> None:
         with self._said.with_name(file_name).open("a") as file:
@@ -71,7 +71,8 @@ class Deaths:
     def wants(self, point: str) -> bool:
         """Return whether something may happen at `point` now: it is drawn."""
         known = Counter(self._said.read_text().splitlines() if self._said.exists() else [])
-        return known[point] < self._wanted[point] and SystemRandom().random() < SHARE
+        is_left: bool = known[point] < self._wanted[point]
+        return is_left and SystemRandom().random() < self._share
 
     def die(self, point: str) -> None:
         if self.wants(point):
@@ -147,16 +148,20 @@ class DyingSource(DataSource):
         return writer
 
 
-def drive(folder: Path) -> None:
-    """Write what is left, as the driver of Spark."""
+def session(folder: Path) -> SparkSession:
     cluster = folder / "master"
     master = cluster.read_text() if cluster.exists() else "local[2,8]"
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": ROOT}
     settings = QUIET | FAST_START | (SPECULATION if cluster.exists() else {})
     spark = fmq.spark.session("kills", master, **settings)
     spark.sparkContext.setLogLevel("OFF")
-    spark.dataSource.register(DyingSource)
     print("ready", flush=True)
+    return spark
+
+
+def drive(spark: SparkSession, folder: Path) -> None:
+    """Write what is left, as the driver of Spark."""
+    spark.dataSource.register(DyingSource)
     rows = spark.readStream.format("fmq").option("maxRecordsPerTrigger", str(ROWS_OF_A_BATCH))
     chosen = rows.load(str(folder / "source")).select("body").repartition(3)
     writer = chosen.writeStream.format("dying").option("topic", "out").trigger(availableNow=True)
@@ -174,4 +179,4 @@ def drive(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    drive(Path(sys.argv[1]))
+    drive(session(Path(sys.argv[1])), Path(sys.argv[1]))

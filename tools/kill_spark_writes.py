@@ -73,14 +73,15 @@ class Part:
     """A process with all that it starts, as Java and its workers."""
 
     def __init__(self, folder: Path, *command: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(folder / "errors").open("ab"),
-            cwd=ROOT,
-            start_new_session=True,
-        )
+        with (folder / "errors").open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=ROOT,
+                start_new_session=True,
+            )
         assert self.process.stdout is not None
         if self.process.stdout.readline() != b"ready\n" and self.process.poll() is not None:
             raise SystemExit(f"{command[0]} does not start: see {folder / 'errors'}")
@@ -121,6 +122,47 @@ class Cluster:
             part.wait()
 
 
+def prepare(folder: Path, wanted: dict[str, int], share: float = 0.35) -> None:
+    """Write down what the processes of a run have in common: how many are to die, and in how many
+    of the cases in which they may.
+    """
+    (folder / "wanted").write_text(json.dumps([wanted, share]))
+    (folder / "token").write_text(secrets.token_hex(32))
+    (folder / "token").chmod(0o600)
+    (folder / "address").write_text(f"tcp://127.0.0.1:{free_port()}")
+    fmq.open(folder / "sink", fmq.Options(topic_queues={"out": 4})).close()
+
+
+def serving(folder: Path) -> Part:
+    """Start the process that serves what is written, and looks at it."""
+    return Part(folder, __file__, str(folder), "--serve")
+
+
+def lines_of(folder: Path, name: str) -> list[str]:
+    file = folder / name
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def looks_of(folder: Path) -> list[tuple[int, int]]:
+    """Return for each round of looks how many saw a part of a batch, and how many rows."""
+    lines = [line.split() for line in lines_of(folder, "looks")]
+    return [(int(line[0]), int(line[1])) for line in lines if len(line) == 2]
+
+
+def judge(folder: Path, rows: int) -> int:
+    """Return 1 if one of `rows` is not there once, or anything else is wrong."""
+    found = Counter[int]()
+    with fmq.open(folder / "sink") as sink:
+        for queue in sink.queues("out"):
+            bodies = sink.read("out", queue=queue.queue, limit=10 * rows)
+            found.update(int(each.body) for each in bodies)
+        left = len(sink.undecided())
+    lost, doubled = rows - len(found), found.total() - len(found)
+    halves = sum(halves for halves, _ in looks_of(folder))
+    print(f"{rows} rows: {lost} lost, {doubled} doubled; {left} transactions left behind")
+    return int(bool(lost or doubled or left or halves))
+
+
 class Run:
     def __init__(self, folder: Path, wanted: dict[str, int], random: Random) -> None:
         self._folder, self._wanted, self._random = folder, wanted, random
@@ -130,10 +172,9 @@ class Run:
 
     def go(self, minutes: float) -> int:
         folder, begun, said = self._folder, self._begun, self._begun
-        fmq.open(folder / "sink", fmq.Options(topic_queues={"out": 4})).close()
         with fmq.open(folder / "source") as source:
             self._feed(source)
-            engine, driver = self._engine(), None
+            engine, driver = serving(folder), None
             next_engine, end = self._in(1, 6), 0.0
             while True:
                 now = time.monotonic()
@@ -150,7 +191,7 @@ class Run:
                 elif now > next_engine and self._left("engine"):
                     engine.kill()
                     self._killed["engine"] += 1
-                    engine, next_engine = self._engine(), self._in(1, 8)
+                    engine, next_engine = serving(folder), self._in(1, 8)
                 elif now - begun > 60 * minutes or not any(map(self._left, self._wanted)):
                     (folder / "calm").touch()
                 self._feed(source)
@@ -159,11 +200,12 @@ class Run:
                     self._say()
                 time.sleep(0.05)
             engine.kill()
-        return self._judge()
+        self._say()
+        return judge(folder, self._rows)
 
     def _say(self) -> None:
         """Print what has died, and what was seen."""
-        looks = self._looks()
+        looks = looks_of(self._folder)
         died = dict(sorted(self._deaths().items()))
         print(
             f"{time.monotonic() - self._begun:.0f} s: killed {died}; "
@@ -171,13 +213,6 @@ class Run:
             f"looks {sum(halves for halves, _ in looks)} saw a part of a batch",
             flush=True,
         )
-
-    def _lines(self, name: str) -> list[str]:
-        file = self._folder / name
-        return file.read_text().splitlines() if file.exists() else []
-
-    def _engine(self) -> Part:
-        return Part(self._folder, __file__, str(self._folder), "--serve")
 
     def _driver(self) -> Part:
         return Part(self._folder, str(DRIVER), str(self._folder))
@@ -190,35 +225,17 @@ class Run:
         return self._deaths()[what] < self._wanted[what]
 
     def _deaths(self) -> Counter[str]:
-        return self._killed + Counter(self._lines("deaths"))
-
-    def _looks(self) -> list[tuple[int, int]]:
-        """Return for each round of looks how many saw a part of a batch, and how many rows."""
-        lines = [line.split() for line in self._lines("looks")]
-        return [(int(line[0]), int(line[1])) for line in lines if len(line) == 2]
+        return self._killed + Counter(lines_of(self._folder, "deaths"))
 
     def _feed(self, source: fmq.Engine) -> None:
         """Send batches, so that some wait. Each is one append, and so a batch of Spark."""
         if (self._folder / "calm").exists():
             return
-        there = max((rows for _, rows in self._looks()), default=0)
+        there = max((rows for _, rows in looks_of(self._folder)), default=0)
         while self._rows < there + AHEAD * ROWS_OF_A_BATCH:
             rows = range(self._rows, self._rows + ROWS_OF_A_BATCH)
             source.send_many("in", [b"%d" % row for row in rows])
             self._rows += ROWS_OF_A_BATCH
-
-    def _judge(self) -> int:
-        rows, found = self._rows, Counter[int]()
-        with fmq.open(self._folder / "sink") as sink:
-            for queue in sink.queues("out"):
-                bodies = sink.read("out", queue=queue.queue, limit=10 * rows)
-                found.update(int(each.body) for each in bodies)
-            left = len(sink.undecided())
-        lost, doubled = rows - len(found), found.total() - len(found)
-        halves = sum(halves for halves, _ in self._looks())
-        self._say()
-        print(f"{rows} rows: {lost} lost, {doubled} doubled; {left} transactions left behind")
-        return int(bool(lost or doubled or left or halves))
 
 
 def main() -> int:
@@ -248,10 +265,7 @@ def main() -> int:
         "committer, decided": args.committers - args.committers // 2,
         "slow task": args.tasks // 2 if args.cluster else 0,
     }
-    (folder / "wanted").write_text(json.dumps(wanted))
-    (folder / "token").write_text(secrets.token_hex(32))
-    (folder / "token").chmod(0o600)
-    (folder / "address").write_text(f"tcp://127.0.0.1:{free_port()}")
+    prepare(folder, wanted)
     cluster = Cluster(folder) if args.cluster else None
     try:
         return Run(folder, wanted, Random(args.seed)).go(args.minutes)
