@@ -3,9 +3,10 @@
 Run `python -m benchmarks.home`, with `--home s3://bucket/empty` in your own storage, or with
 `--server nats` in a server that is started for it. Bodies have 100 bytes, and every send waits
 until it is durable. `create` is the bare storage: an entry's bytes under the next number, by one
-thread, in turn with the lone sends; of both the median time counts. A take-over opens a directory,
-empty or one that has all, and ends when a message is sent. The address is used for homes of its own
-that begin with it, which stay there.
+thread, in turn with the lone sends; of both the median time counts. The processor time is that of
+this process, so it says also on a busy machine what a send costs, the server excluded. A take-over
+opens a directory, empty or one that has all, and ends when a message is sent. The address is used
+for homes of its own that begin with it, which stay there.
 """
 
 from __future__ import annotations
@@ -131,12 +132,27 @@ def opened(
     return fmq.open(path, disk=HomeDisk(disk, log)), objects
 
 
+class Busy:
+    """Measures the processor time of this process, in µs a send."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, float] = {}
+
+    def rate_of(self, row: str, call: Callable[[float], float], seconds: float) -> float:
+        """Return the rate of `call(seconds)`, and note what each of its sends has cost."""
+        began = time.process_time()
+        rate = call(seconds)
+        self.found[row] = (time.process_time() - began) * 1e6 / (rate * seconds)
+        return rate
+
+
 def rates_of(
-    path: Path, home: str | None, bare: str | None, seconds: float, wire: float = 0.0
+    path: Path, home: str | None, bare: str | None, seconds: float, busy: Busy, wire: float = 0.0
 ) -> dict[str, float]:
     """Return the rates of an engine at `path`, by the names of their rows. With `bare` also of the
     bare storage there, in turn with the lone send.
     """
+    threads, coroutines = f"{THREADS} threads", f"{COROUTINES} coroutines"
     objects, number = None, iter(range(1 << 40))
     if bare is not None:
         objects = Wire(objects_at(bare), wire)
@@ -153,12 +169,14 @@ def rates_of(
             if objects is not None:
                 creates += times_of(create, seconds / TURNS)
         before = 0 if slots is None else slots.creates
-        many = rate_of(lambda: engine.send("t", BODY), seconds, threads=THREADS)
+        send = partial(rate_of, lambda: engine.send("t", BODY), threads=THREADS)
+        many = busy.rate_of(threads, send, seconds)
         entries = 0 if slots is None else slots.creates - before
-    found = {"lone send": 1 / statistics.median(alone), f"{THREADS} threads": many}
+    found = {"lone send": 1 / statistics.median(alone), threads: many}
     engine, _ = opened(path, home, wire)
     with engine:
-        found[f"{COROUTINES} coroutines"] = rate_of_coroutines(engine, seconds)
+        send = partial(rate_of_coroutines, engine)
+        found[coroutines] = busy.rate_of(coroutines, send, seconds)
     if objects is not None:
         objects.close()
         found["create"] = 1 / statistics.median(creates)
@@ -291,11 +309,16 @@ def measure(
     """Measure so many rounds, and print the medians."""
     ratios: dict[str, list[float]] = {}
     rates: dict[str, list[tuple[float, float]]] = {}
+    costs: dict[str, list[tuple[float, float]]] = {}
     creates, cold, warm = [], [], []
     for number in range(rounds):
         home = home_of("shop")
-        without = rates_of(place / f"without-{number}", None, None, seconds)
-        with_home = rates_of(place / f"with-{number}", home, home_of("bare"), seconds, wire)
+        busy = Busy(), Busy()
+        without = rates_of(place / f"without-{number}", None, None, seconds, busy[0])
+        where = home, home_of("bare")
+        with_home = rates_of(place / f"with-{number}", *where, seconds, busy[1], wire)
+        for name, alone in busy[0].found.items():
+            costs.setdefault(name, []).append((alone, busy[1].found[name]))
         bare = with_home.pop("create")
         ratios.setdefault(f"{THREADS} threads, sends an entry", []).append(
             with_home.pop("sends an entry")
@@ -320,6 +343,9 @@ def measure(
         local, far = (statistics.median(each[which] for each in found) for which in (0, 1))
         print(f"{name:18}{local:10,.0f}{far:14,.0f}{statistics.median(ratios.pop(name)):16.2f}")
     print(f"{'create':18}{'':10}{statistics.median(creates):14,.0f}")
+    for name, found in costs.items():
+        local, far = (statistics.median(each[which] for each in found) for which in (0, 1))
+        print(f"{name}, processor, µs a send: {local:.1f} without, {far:.1f} with a home")
     for name, found in ratios.items():
         print(f"{name}: {statistics.median(found):.2f}")
     print(f"a take-over with an empty directory: {statistics.median(cold):.2f} s")
