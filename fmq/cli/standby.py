@@ -51,14 +51,19 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="how long the owner may be silent; 10 by default",
     )
     parser.add_argument(
-        "--tls-ca", metavar="FILE", help="certificates to trust when the owner is asked, in PEM"
+        "--tls-ca",
+        metavar="FILE",
+        help="certificates to trust when the owner is asked, in PEM; needed with --tls-cert",
     )
     serve.add_arguments(parser, listens=True)
-    parser.set_defaults(run=run, on_demand=False)
+    parser.set_defaults(run=run, on_demand=False, usage_error=parser.error)
 
 
 def run(chosen: argparse.Namespace, output: Output) -> int:
     """Stand by, and serve, until a signal or an error that a person has to look at."""
+    if chosen.tls_cert is not None and chosen.tls_ca is None:
+        # In clear it would hear nothing of an owner that speaks TLS, and take over from it.
+        chosen.usage_error("--tls-cert needs --tls-ca, by which the owner is asked over TLS, too")
     serve.allow_many_files()
     with serve.signals_wait(), serve.logs(None):
         while True:

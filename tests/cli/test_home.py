@@ -137,6 +137,8 @@ def test_a_wrong_line_costs_the_owner_nothing(tmp_path: Path) -> None:
             assert (done.returncode, "a token is needed" in done.stderr) == (3, True), done.stderr
             done = fmq_process(*line, *listen, "--token-file", tmp_path / "none")
             assert (done.returncode, "cannot be read" in done.stderr) == (3, True), done.stderr
+        done = fmq_process(*line, *listen, "--tls-cert", "cert.pem", "--tls-key", "key.pem")
+        assert (done.returncode, "--tls-cert needs --tls-ca" in done.stderr) == (2, True)
         assert not (tmp_path / "b").exists()
         engine.send("orders", b"mine")
         assert fmq_json("home", home).of("home")[0]["term"] == 1
