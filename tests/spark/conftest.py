@@ -24,8 +24,6 @@ QUIET = {
     # A Java that lives for a minute: the compiler that optimises costs more than it saves.
     "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark__sql__session__timeZone": "UTC",
-    # A worker takes a second to import what it needs, and most work for less than that.
-    "spark__python__daemon__module": "tools.warm_daemon",
 }
 
 
