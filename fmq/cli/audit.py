@@ -11,6 +11,7 @@ made of the topic IN is in OUT once. With `--by key` each message of IN has to b
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING, Any
 
 import fmq
@@ -77,11 +78,13 @@ def _run_between(args: argparse.Namespace, output: Output) -> int:
     except ImportError as error:
         raise lacks("fmq audit", error, args.to) from error
     source, target = args.between
-    with reading(args.dirs[0]) as engine:
-        for topic in (target, *([source] if args.by else [])):
-            if not engine.queues(topic):  # a wrong name must not look like a proof
-                raise fmq.errors.UnknownTopic(topic)
-    seen = audit_between(args.dirs[0], source, target, by=args.by)
+    where = args.dirs[0]
+    if os.path.isdir(where):  # else it is a pattern, or an address, which is not read twice
+        with reading(where) as engine:
+            for topic in (target, *([source] if args.by else [])):
+                if not engine.queues(topic):  # a wrong name must not look like a proof
+                    raise fmq.errors.UnknownTopic(topic)
+    seen = audit_between(where, source, target, by=args.by)
     verdict = "there once" if seen.ok else "not there once"
     return _told(output, seen, BETWEEN, f"{source} in {target}: {verdict}")
 

@@ -69,7 +69,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     with writing(args.dir) as engine:
         mark = None if args.mark is None else (args.mark, 1)
         sent = _sent(engine, args.topic, args.into, args.first or 0, args.end)
-        if (first := next(sent, None)) is None:
+        if args.mark is not None and engine.mark(args.mark) is not None:
+            written = RowsWritten(0, True)
+        elif (first := next(sent, None)) is None:
             note(
                 f"{args.topic}: no message there to send again. Nothing was sent, and no mark set."
             )

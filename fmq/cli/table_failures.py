@@ -16,7 +16,8 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 def lacks(verb: str, error: ImportError, to: str | None) -> fmq.ExtraMissing:
     """Return the error that a package is missing for `verb` and tables of the format `to`."""
-    return fmq.ExtraMissing(verb, str(error.name), EXTRAS.get(str(to), "arrow"))
+    what = error.name or f"a package that can be loaded ({error})"
+    return fmq.ExtraMissing(verb, what, EXTRAS.get(str(to), "arrow"))
 
 
 @contextmanager

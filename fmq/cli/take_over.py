@@ -8,6 +8,7 @@ it the journal is read into a directory for this moment.
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -28,7 +29,10 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("home", metavar="HOME", help="file:///mnt/shared/shop or s3://bucket/shop")
     parser.add_argument(
-        "dir", metavar="DIR", nargs="?", help="a cache of it, or an empty directory"
+        "dir",
+        metavar="DIR",
+        nargs="?",
+        help="a cache of it, or an empty directory; by default a temporary one, for all of it",
     )
     parser.add_argument(
         "--from-cache",
@@ -50,8 +54,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         given = move_in(args.dir, args.home, SystemClock(), of_cache=True)
         shown = without_secrets(args.home)
         note(f"{shown}: has got back {given:,} bytes, and was read again to verify them.")
-    with TemporaryDirectory(prefix="fmq-") as empty:
-        take_over(args.home, args.dir or empty, None, SystemClock())
+    with nullcontext(args.dir) if args.dir else TemporaryDirectory(prefix="fmq-") as cache:
+        take_over(args.home, cache, None, SystemClock())
     seen = look_at_home(args.home, args.dir)
     output.facts("home", seen._asdict(), HOME, title=seen.address)
     return FINE

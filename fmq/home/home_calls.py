@@ -102,8 +102,9 @@ class HomeCalls:
             pieces += self.asked(partial(self.objects.read_run, some))
         if len(pieces) < len(keys):
             return None
-        self._floor = data, b"".join(pieces)
-        return self._floor[1]
+        whole = b"".join(pieces)
+        self._floor = data, whole
+        return whole  # and not what is kept, which another thread may have replaced by an older one
 
 
 class _Retries:

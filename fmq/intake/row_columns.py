@@ -108,9 +108,16 @@ def messages_of(
     batches: Iterable[pa.RecordBatch], topic: str | None
 ) -> Iterator[tuple[ManySent, int]]:
     """Yield the messages of `batches`, in their order for each topic and queue, and about how many
-    bytes they take. Raises BadRows for a row without a body or topic.
+    bytes they take. Raises BadRows for a row without a body or topic, and for columns that state
+    more bytes than they have.
     """
     for whole in batches:
+        try:
+            whole.validate()
+        except pa.ArrowInvalid as error:
+            raise BadRows(
+                f"a batch of rows is broken: {error}. Nothing of the job is visible."
+            ) from None
         for start in range(0, whole.num_rows, ROWS_AT_ONCE):
             batch = whole.slice(start, ROWS_AT_ONCE)
             each = batch.nbytes // batch.num_rows + ROW_BYTES
@@ -119,14 +126,16 @@ def messages_of(
 
 
 def _joined(bodies: pa.Array) -> JoinedBodies:
-    """Return the bodies of a column as they lie in it."""
+    """Return the bodies of a column as they lie in it. They are copied once: the column may be a
+    small part of what would be kept, or be filled again by the program that has made it.
+    """
     _, places, data = bodies.buffers()
     large = pa.types.is_large_binary(bodies.type)
     ends = memoryview(places).cast("q" if large else "i")[bodies.offset :]
     first, end = ends[0], ends[len(bodies)]
     sizes = array("I")
     sizes.frombytes(pc.binary_length(bodies).cast(pa.uint32()).buffers()[1])
-    piece = b"" if data is None else memoryview(data)[first:end]
+    piece = b"" if data is None else bytes(memoryview(data)[first:end])
     return JoinedBodies(sizes[: len(bodies)], [piece])
 
 

@@ -29,6 +29,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, WriteTask
 from sqlalchemy.exc import OperationalError
 
+from fmq.arguments.path import ADDRESS
 from fmq.errors import BadOption
 from fmq.lake.dataset_rows import stores_in
 from fmq.lake.file_groups import SMALL_BYTES, grouped
@@ -210,13 +211,15 @@ def _named(url: str) -> tuple[str, str, str]:
             f"{url}: an Iceberg table has a namespace and a name, as in /lake/shop.messages or "
             "catalog://prod/shop.messages. Nothing was written."
         )
+    if not ADDRESS.match(where):
+        no_journal(os.path.join(folder, *name.split(".")))  # where the files of the table are
     return where, folder, name
 
 
 def _catalog_at(where: str, options: Mapping[str, str]) -> Catalog:
     if where.startswith("catalog://"):
         return load_catalog(where.removeprefix("catalog://"), **options)
-    os.makedirs(no_journal(where), exist_ok=True)
+    os.makedirs(where, exist_ok=True)
     given = {"uri": f"sqlite:///{where}/catalog.db", "warehouse": f"file://{where}", **options}
     try:
         return SqlCatalog(CATALOG, **given)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from glob import escape, glob
+from glob import escape, iglob
 from urllib.parse import unquote, urlsplit
 
 from fmq.arguments.path import ADDRESS
 from fmq.errors import BadOption
+
+NUMBER = "[0-9]" * 20
+OF_JOURNALS = "*.seg", f"slots/{NUMBER}", f"floors/{NUMBER}"
+"""Files of journals, and of homes in a directory."""
 
 
 def located_at(url: str, schemes: Collection[str]) -> str:
@@ -31,12 +35,15 @@ def located_at(url: str, schemes: Collection[str]) -> str:
 
 
 def no_journal(path: str) -> str:
-    """Return `path`. Raises BadOption if a journal lies there: whoever tends a table removes files
-    that are not of the table.
+    """Return `path`. Raises BadOption if a journal or a home lies there, right above or right
+    below: whoever tends a table removes files that are not of the table.
     """
-    if glob(os.path.join(escape(path), "*.seg")):
+    folder = escape(path)
+    places = folder, os.path.dirname(folder), os.path.join(folder, "*")
+    met = (each for place in places for of in OF_JOURNALS for each in iglob(f"{place}/{of}"))
+    if found := next(met, None):
         raise BadOption(
-            f"{path}: has a journal, so no table is put there. Nothing was written. The table is "
-            "the last one that is named: fmq deliver DIR... URL"
+            f"{path}: a journal has {found}, so no table is put there. Nothing was written. The "
+            "table is the last one that is named: fmq deliver DIR... URL"
         )
     return path

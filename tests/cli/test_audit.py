@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import fmq
+from fmq.cli.table_failures import lacks
 from tests.cli.command import fmq_json, fmq_piped, fmq_table_with
 from tests.lake.tables import rewrite
 
@@ -56,6 +57,22 @@ def test_the_table_may_be_named_by_an_option(shop: Path, tmp_path: Path) -> None
     assert said.lines == fmq_json("audit", shop, out, "--to", "parquet").lines
     with pytest.raises(SystemExit):
         fmq_piped("audit", shop, "--lake", out, "--between", "orders", "emails")
+
+
+def test_topics_of_a_pattern_are_compared(shop: Path) -> None:
+    with fmq.open(shop) as engine:
+        engine.send("in", b"1", key="k")
+        engine.send("out", b"1", key="k")
+    between = "--between", "in", "out", "--by", "key"
+    said = fmq_json("audit", f"{shop.parent}/{shop.name[:-1]}*", *between)
+    assert (said.code, said.of("audit")[0]["others"]) == (0, 1), said
+    assert said.of("audit") == fmq_json("audit", shop, *between).of("audit")
+
+
+def test_a_package_that_cannot_be_loaded_is_told_with_its_reason() -> None:
+    said = str(lacks("fmq deliver", ImportError("libarrow.so: cannot open"), "delta"))
+    assert "libarrow.so: cannot open" in said
+    assert "fmq-engine[delta]" in said
 
 
 def test_a_table_that_its_library_cannot_read_is_no_finding(shop: Path, tmp_path: Path) -> None:

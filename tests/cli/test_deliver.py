@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,10 +83,24 @@ def test_what_a_library_raises_is_one_sentence(shop: Path, tmp_path: Path) -> No
         assert "run it again" in said.error
 
 
-@pytest.mark.parametrize(("to", "table"), [("delta", ""), ("iceberg", "/a.b"), ("parquet", "")])
+@pytest.mark.parametrize(
+    ("to", "table"),
+    [
+        ("delta", "shop"),
+        ("parquet", "shop"),
+        ("iceberg", "shop/a.b"),
+        ("delta", "shop/table"),  # in the journal
+        ("delta", ""),  # around it
+        ("delta", "home"),
+        ("iceberg", "shop.table"),  # whose files are in shop/table
+    ],
+)
 def test_no_table_is_put_into_a_journal(shop: Path, to: str, table: str) -> None:
-    """As by a line that lacks URL: what vacuums a table would remove the journal."""
-    before = sorted(os.listdir(shop))
-    said = fmq_piped("deliver", shop, f"{shop}{table}", "--to", to, "--once")
-    assert (said.code, "has a journal, so no table is put there" in said.error) == (3, True), said
-    assert sorted(os.listdir(shop)) == before
+    """As by a line that lacks URL: what vacuums a table would remove the journal, or a home."""
+    top = shop.parent
+    with fmq.open(top / "cache", home=f"file://{top}/home") as engine:
+        engine.send("t", b"1")
+    before = sorted(top.rglob("*"))
+    said = fmq_piped("deliver", shop, top / table, "--to", to, "--once")
+    assert (said.code, "so no table is put there" in said.error) == (3, True), said
+    assert sorted(top.rglob("*")) == before

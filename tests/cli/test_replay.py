@@ -76,3 +76,7 @@ def test_what_is_not_there_sets_no_mark(path: Path) -> None:
         assert "Nothing was sent, and no mark set." in said.error
     said = fmq_json("replay", path, "--topic", "t", "--into", "u", "--mark", "again")
     assert (said.of("replay")[0]["messages"], len(sent_again(path))) == (10, 10)
+    # Once it is set, it says that this was done, whatever is there by now.
+    said = fmq_json("replay", path, "--topic", "T", "--into", "u", "--mark", "again")
+    assert said.of("replay") == [{"what": "replay", "messages": 0, "was_there": True}]
+    assert "no mark set" not in said.error

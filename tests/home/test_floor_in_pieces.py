@@ -5,6 +5,7 @@ the making of two pieces, or the looks at two, nothing is lost.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import fmq
 from benchmarks.peers.programs import Folder
 from fmq.basics.clock import SystemClock
 from fmq.errors import Damaged
+from fmq.home import home_calls
 from fmq.home.home_addresses import objects_at
 from fmq.home.home_calls import HomeCalls
 from fmq.home.home_disk import HomeDisk
@@ -22,6 +24,7 @@ from fmq.posix import RealDisk
 from fmq.testing import FakeClock
 from fmq.testing.fake_home import FakeObjects
 from tests.home.machines import begun, check, overtake_at
+from tests.store.lines import Lines, at_each_line
 from tools.home_servers import KINDS, missing
 
 SMALL = 300  # bytes that the storage takes at once; a floor has more
@@ -125,6 +128,27 @@ def test_a_piece_that_is_lost_or_damaged_is_said(at: int) -> None:
     second.open()
     second.work(b"second")
     check(home, first, second)
+
+
+def test_of_two_looks_at_once_each_returns_what_it_has_read() -> None:
+    """One that began later may not be given the older floor, which the other one has read."""
+    home, first, _ = begun(SMALL)
+    calls = HomeCalls(FakeObjects(home), FakeClock(), 5)
+    assert calls.floor() is not None
+    older = calls._floor
+    first.work(b"more")
+
+    def the_other_ends() -> None:
+        if calls._floor != older:
+            calls._floor = older
+
+    newest = HomeCalls(FakeObjects(home), FakeClock(), 5).floor()
+    assert newest is not None
+    for tracer in at_each_line(partial(Lines, home_calls, act=the_other_ends)):
+        calls._floor = b"", b""
+        found: Any = tracer.run(calls.floor)
+        assert found.next == newest.next, tracer.met
+    check(home, first)
 
 
 def test_the_pieces_of_a_floor_are_read_once() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -37,6 +38,11 @@ def bodies(engine: fmq.Engine, topic: str = "orders") -> list[bytes]:
 def wrote(job: WriteJob, *numbers: int, hold: int = 0) -> JobPart:
     table = pa.table({"body": [b"%05d" % number for number in numbers]})
     return job.write(table.to_batches(), "orders", hold_bytes=hold, part_bytes=SMALL)
+
+
+def wrote_batches(engine: fmq.Engine, batches: Iterable[pa.RecordBatch]) -> None:
+    job = WriteJob(engine, None, 0, "run")
+    job.commit([job.write(batches, "orders", hold_bytes=SMALL)])
 
 
 # --- one call -------------------------------------------------------------------------------------
@@ -82,6 +88,35 @@ def test_bodies_of_each_type_arrive(engine: fmq.Engine, kind: pa.DataType) -> No
     job.commit(pickle.loads(pickle.dumps(parts)))
     sent = [b"a", "bä".encode(), b""]
     assert bodies(engine) == [*sent, *sent, b"", b"", b""]
+
+
+def test_a_column_that_states_more_bytes_than_it_has_is_refused(engine: fmq.Engine) -> None:
+    """As from a file of Arrow that was damaged."""
+    batch = pa.record_batch({"body": [b"1" * 5, b"2" * 6, b"3" * 6]})
+    file = pa.BufferOutputStream()
+    with pa.ipc.new_stream(file, batch.schema) as stream:
+        stream.write_batch(batch)
+    sound, broken = (array("i", [0, 5, 11, end]).tobytes() for end in (17, 60))
+    data = file.getvalue().to_pybytes()
+    assert sound in data
+    with pytest.raises(fmq.table.BadRows, match="larger than values array"):
+        wrote_batches(engine, pa.ipc.open_stream(data.replace(sound, broken)))
+    assert bodies(engine) == []
+
+
+def test_bodies_are_those_that_were_there_when_they_were_read(engine: fmq.Engine) -> None:
+    """Also if the program fills the same room again. And of a part of a column no more is kept."""
+    room = bytearray(1 << 20)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        ends = pa.py_buffer(array("i", [0, 1, len(room)]).tobytes())
+        for fill in b"ABC":
+            room[:] = bytes([fill]) * len(room)
+            column = pa.Array.from_buffers(pa.binary(), 2, [None, ends, pa.py_buffer(room)])
+            yield pa.RecordBatch.from_arrays([column.slice(0, 1)], ["body"])
+
+    wrote_batches(engine, batches())
+    assert bodies(engine) == [b"A", b"B", b"C"]
 
 
 def test_all_columns_of_a_message_arrive(engine: fmq.Engine) -> None:

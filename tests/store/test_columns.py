@@ -72,6 +72,12 @@ def test_joined_bodies_are_encoded_as_a_list_of_them(
     assert (one.columns, one.bodies) == (other.columns, other.bodies)
 
 
+def test_joined_bodies_that_state_other_sizes_are_refused() -> None:
+    """Nobody could read the record."""
+    with pytest.raises(ValueError, match="other sizes than they say"):
+        encode_joined(JoinedBodies(array("I", [1, 2]), [b"12"]), None)
+
+
 @given(st.binary(max_size=300), st.none() | st.integers(0, 300))
 def test_a_single_body_is_encoded_as_a_batch_of_one(body: bytes, compress: int | None) -> None:
     """encode_one() returns the same bytes as encode_bodies()."""

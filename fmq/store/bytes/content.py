@@ -74,11 +74,15 @@ def encode_joined(bodies: Sequence[bytes], compress_bytes_min: int | None) -> Ru
     """Do what `encode_bodies` does, for bodies that may lie joined."""
     if not isinstance(bodies, JoinedBodies):
         return encode_bodies(bodies, compress_bytes_min)
-    count, sizes = len(bodies), bodies.sizes.tobytes()
+    count, sizes, data = len(bodies), bodies.sizes.tobytes(), bodies.data()
+    if sum(bodies.sizes) != len(data):
+        raise ValueError(
+            "joined bodies have other sizes than they say"
+        )  # and nobody could read them
     flags, lengths = LENGTHS, sizes
     if sizes == sizes[: bodies.sizes.itemsize] * count:
         flags, lengths = 0, b""
-    return encode_one(bodies.data(), compress_bytes_min, count, flags, lengths)
+    return encode_one(data, compress_bytes_min, count, flags, lengths)
 
 
 def _joined(bodies: Sequence[bytes]) -> tuple[int, bytes, bytes]:
