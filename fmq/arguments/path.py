@@ -8,6 +8,7 @@ from typing import Protocol
 from fmq.errors import BadName
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # one slash is enough: pathlib makes one of two
+SECRET = re.compile(r"(?<=://)([^:/?#]*):[^/?#]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?")
 MEMORY = ":memory:"
 
 
@@ -44,9 +45,15 @@ def check_local(path: str) -> str:
             f"other finds it. Nothing was opened or made. A folder that is called so is ./{path}"
         )
     if ADDRESS.match(path):
+        shown = without_secrets(path)
         raise BadName(
-            f"path {path!r}: an address, and no directory that the file system of this machine "
+            f"path {shown!r}: an address, and no directory that the file system of this machine "
             "shows. Nothing was opened or made. Name the directory itself, or where it is mounted; "
-            f"a folder that is called so is ./{path}"
+            f"a folder that is called so is ./{shown}"
         )
     return path
+
+
+def without_secrets(address: str) -> str:
+    """Return `address` as it may be shown and stored."""
+    return SECRET.sub(r"\1", address).rstrip("?&")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from fmq.arguments.path import without_secrets
 from fmq.basics.clock import SystemClock
 from fmq.cli.codes import FINE
 from fmq.cli.output import Column, Output
@@ -35,7 +36,7 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     # Imported here, as few commands have to do with a home.
     from fmq.engines.home_moves import move_in, move_out
-    from fmq.home.home_addresses import is_home, without_secrets
+    from fmq.home.home_addresses import is_home
 
     source, destination = args.source, args.destination
     if is_home(source) == is_home(destination):

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 
 import fmq
-from fmq.arguments.path import ADDRESS
+from fmq.arguments.path import ADDRESS, without_secrets
 from fmq.errors import BadName, BadOption
 from fmq.findings.text import plain
 from fmq.findings.visit import visit
@@ -49,9 +49,9 @@ def reading(path: str, *, follows: bool = False) -> fmq.ReadOnlyEngine | fmq.Rem
     """
     if follows and ADDRESS.match(path):
         raise BadOption(
-            f"{path}: a home is shown as it is at one moment, so nothing that comes would be seen. "
-            "Nothing was changed. Ask for what is there (such as fmq tail --no-follow), or name "
-            "the directory of the owner: `fmq home` says where it is."
+            f"{without_secrets(path)}: a home is shown as it is at one moment, so nothing that "
+            "comes would be seen. Nothing was changed. Ask for what is there (such as fmq tail "
+            "--no-follow), or name the directory of the owner: `fmq home` says where it is."
         )
     with visit(path):
         return served(path) or fmq.open(path, read_only=True)
@@ -83,9 +83,9 @@ def check_no_address(path: str) -> None:
     """Raise BadName for an address, in a verb that changes something."""
     if ADDRESS.match(path):
         raise BadName(
-            f"path {path!r}: an address, and what is there is only read here: a home is changed by "
-            "its owner. Nothing was changed. Name the directory of the owner (`fmq home` says "
-            "which process that is), or connect a program by fmq.connect."
+            f"path {without_secrets(path)!r}: an address, and what is there is only read here: a "
+            "home is changed by its owner. Nothing was changed. Name the directory of the owner "
+            "(`fmq home` says which process that is), or connect a program by fmq.connect."
         )
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 import fmq
+from fmq.arguments.path import without_secrets
 from fmq.basics.clock import SystemClock
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Output, note
@@ -330,8 +331,6 @@ def _say_where(
     """Print a note that clients are served, and where."""
     path = chosen.dir
     if chosen.home is not None:
-        from fmq.home.home_addresses import without_secrets
-
         path = without_secrets(chosen.home)
     where = ", ".join(map(_address, server.addresses))
     if door is not None:

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import fmq
+from fmq.arguments.path import without_secrets
 from fmq.basics.clock import SystemClock
 from fmq.cli import serve
 from fmq.cli.arguments import seconds
@@ -22,7 +23,7 @@ from fmq.cli.output import Output, note
 from fmq.cli.resolve_option import databases_in
 from fmq.cli.supervised import notify
 from fmq.engines.standby import Standby
-from fmq.home.home_addresses import is_away, without_secrets
+from fmq.home.home_addresses import is_away
 from fmq.server.doors import check_reach
 from fmq.wire.network import public_address
 

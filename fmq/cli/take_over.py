@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fmq.arguments.path import without_secrets
 from fmq.basics.clock import SystemClock
 from fmq.cli.codes import FINE
 from fmq.cli.home import HOME
@@ -45,7 +46,6 @@ def add_to(verbs: Any, common: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     # Imported here, as few commands have to do with a home.
     from fmq.engines.home_moves import move_in, take_over
-    from fmq.home.home_addresses import without_secrets
     from fmq.home.home_look import look_at_home
 
     if args.from_cache:

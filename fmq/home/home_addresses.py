@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fmq.arguments.path import without_secrets as without_secrets  # for the rooms above
 from fmq.basics.clock import Clock
 from fmq.basics.own_process import here
 from fmq.errors import BadName, ExtraMissing, HomeRefused
@@ -20,7 +21,6 @@ POSTGRES = re.compile(r"postgres(?:ql)?://([^/?#]*)/([^/?#]+)/([^/?#]+?)/*(\?[^#
 NATS = re.compile(r"(nats|tls)://(?:([^/?#]+)@)?([^/?#@]+)/([\w-]+)/*", re.ASCII)
 CLOUD = re.compile(r"(?:az|gs)://([^/]+)(/.*)?")
 ADDRESSES = FILE, S3, POSTGRES, NATS, CLOUD
-SECRET = re.compile(r"(?<=://)([^:/?#]*):[^/?#]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?")
 RETRY_SECONDS = 30.0
 
 
@@ -47,11 +47,6 @@ def is_home(text: str) -> bool:
     except BadName:
         return False
     return True
-
-
-def without_secrets(address: str) -> str:
-    """Return `address` as it may be shown and stored."""
-    return SECRET.sub(r"\1", address).rstrip("?&")
 
 
 def objects_at(address: str, *, make: bool = True) -> Objects:

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import NoReturn
 from zlib import crc32
 
-from fmq.arguments.path import ADDRESS
+from fmq.arguments.path import ADDRESS, without_secrets
 from fmq.basics.clock import SystemClock
 from fmq.errors import ExtraMissing, HomeRefused, Locked, NotAStore
 from fmq.home.files_taken import Wanted, checkpoint_in, files_of
@@ -24,7 +24,6 @@ from fmq.home.home_addresses import (
     check_address,
     is_home,
     objects_at,
-    without_secrets,
 )
 from fmq.home.home_history import HomePiece
 from fmq.home.home_log import HomeLog

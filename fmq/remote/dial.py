@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fmq.arguments.names import check_seconds
 from fmq.arguments.options import Options
-from fmq.arguments.path import ADDRESS, PathLike, check_local, text_of
+from fmq.arguments.path import ADDRESS, PathLike, check_local, text_of, without_secrets
 from fmq.arguments.stored_options import all_named, new_by, told
 from fmq.basics.clock import Clock, SystemClock, sleep
 from fmq.bind.databases import check_resolve
@@ -315,8 +315,6 @@ def _door(
     what = RealDisk.random, clock, retry_for
     in_home, shown = _is_home(where), where
     if in_home:
-        from fmq.home.home_addresses import without_secrets
-
         shown = without_secrets(where)
     if in_home or where.startswith((UNIX, TCP)):
         context = None if tls_ca is None else client_context(tls_ca)

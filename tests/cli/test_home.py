@@ -170,3 +170,19 @@ def test_a_move_into_storage_without_room_goes_on_when_it_is_run_again(tmp_path:
     assert fmq_json("move", path, home).code == 0
     with fmq.open(home, read_only=True) as reader:
         assert [len(each.body) for each in reader.read("orders")] == [300_000, 1]
+
+
+def test_a_password_in_an_address_is_never_shown(tmp_path: Path) -> None:
+    """Also by the verbs that refuse an address, and by what takes a directory alone."""
+    address = "nats://shop:secret@127.0.0.1:1/shop"
+    for line in (
+        *(["send", address, "t", "x"], ["backup", address, tmp_path / "b"], ["serve", address]),
+        *(["top", address], ["tail", address, "t"], ["config", address, "retain_bytes=1GiB"]),
+        *(["read", address, "t"], ["verify", address], ["move", address, address]),
+    ):
+        said = fmq_piped(*line)
+        assert (said.code, "secret" in said.error) == (3, False), said.error
+        assert "nats://shop@127.0.0.1:1/shop" in said.error
+    with pytest.raises(fmq.errors.BadName, match="nats://shop@127") as told:
+        fmq.open(address)
+    assert "secret" not in str(told.value)
