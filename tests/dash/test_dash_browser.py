@@ -1,6 +1,7 @@
 """The pages in a real browser: what a reader sees, on a desk, on a phone, by keyboard.
 
-It needs a chromium of this machine.
+It needs a chromium of this machine. Tests wait by locators: the policy of the pages lets no script
+evaluate a text, as `wait_for_function` does.
 """
 
 from __future__ import annotations
@@ -77,10 +78,7 @@ def test_a_page_that_is_open_shows_what_comes_and_keeps_the_focus(
     before = system.queues("orders")[0].next
     system.send("orders", b"one more")
     page.get_by_text("Live.").wait_for()
-    page.wait_for_function(
-        "count => document.getElementById('live').innerText.includes(`${count} messages`)",
-        arg=before + 1,
-    )
+    page.locator("#live", has_text=f"{before + 1} messages").wait_for()
     assert page.evaluate("document.activeElement.textContent") == "packing"
 
 
@@ -91,7 +89,7 @@ def test_an_act_asks_before_it_is_done(page: Any, url: str, system: fmq.Engine) 
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Pause group archive").wait_for()
     assert system.groups("archive")[0].paused is None
-    page.wait_for_function("document.activeElement.name === 'reason'")
+    page.locator("[name=reason]:focus").wait_for()
     page.keyboard.type("by a test")
     page.keyboard.press("Tab")
     page.keyboard.type("ann")
@@ -118,7 +116,7 @@ def test_a_reader_without_the_address_types_the_token(browser: Any, url: str) ->
     context = browser.new_context(color_scheme="dark")
     page = context.new_page()
     page.goto(f"{url}group?name=packing")
-    page.wait_for_function("document.activeElement.tagName === 'INPUT'")
+    page.locator("input:focus").wait_for()
     page.keyboard.type(TOKEN)
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Group packing").wait_for()
