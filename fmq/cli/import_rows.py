@@ -67,11 +67,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         with writing(args.dir, create=args.create) as engine:
             written = write_sent(engine, (sent for rows in files for sent in rows()), mark=mark)
     except (OSError, ValueError, TypeError, fmq.errors.UsageError) as error:
-        note(
-            str(error)
-            if "Nothing" in str(error)
-            else f"{str(error).rstrip('.')}. Nothing was written."
-        )
+        said = str(error)
+        note(said if "Nothing" in said else f"{said.rstrip('.')}. Nothing was written.")
         return ERROR
     title = "nothing: the mark has this value already" if written.was_there else "imported"
     output.facts("import", written._asdict(), IMPORT, title=title)

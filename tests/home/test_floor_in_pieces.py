@@ -24,6 +24,7 @@ from fmq.posix import RealDisk
 from fmq.testing import FakeClock
 from fmq.testing.fake_home import FakeObjects
 from tests.home.machines import begun, check, overtake_at
+from tests.home.other_streams import home_in_stream
 from tests.store.lines import Lines, at_each_line
 from tools.home_servers import KINDS, missing
 
@@ -59,14 +60,7 @@ def test_a_stream_of_nats_that_takes_little_at_once(tmp_path: Path) -> None:
     folder = Folder("fmq-home-")
     server = KINDS["nats"](folder.path)
     try:
-        home = server.home("small")
-        objects: Any = objects_at(home)
-        name = objects._stream
-        objects._run(objects._asked("STREAM.DELETE"))
-        how = {"name": name, "subjects": [f"{name}.>"], "max_msgs_per_subject": 1}
-        made = objects._run(objects._asked("STREAM.CREATE", max_msg_size=6000, **how))
-        assert "error" not in made
-        objects.close()
+        home = home_in_stream(server, "small", max_msg_size=6000)
         objects = objects_at(home)
         disk, said = RealDisk(), {"host": "here", "pid": 7}
         log = HomeLog(*(objects, disk.random, SystemClock(), said), retry_seconds=30, floor_slots=1)

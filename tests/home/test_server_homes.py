@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -23,6 +22,7 @@ from fmq.home.home_addresses import objects_at
 from fmq.home.home_look import find_owner
 from fmq.home.objects import KeyTaken, NoAnswer
 from tests.home.conformance import check_calls, check_deaths, check_long, check_one_winner
+from tests.home.other_streams import home_in_stream
 from tests.home.processes import Fleet
 from tools.home_servers import KINDS, HomeServer, NatsHome, PostgresHome, missing
 
@@ -230,13 +230,7 @@ def test_a_stream_that_may_lose_entries_is_refused(tmp_path: Path) -> None:
     server = KINDS["nats"](folder.path)
     try:
         for wrong in ({"max_msgs": 9}, {"storage": "memory"}):
-            home = server.home("wrong-" + next(iter(wrong)))
-            objects: Any = objects_at(home)
-            stream = objects._stream
-            objects._run(objects._asked("STREAM.DELETE"))
-            config = {"name": stream, "subjects": [f"{stream}.>"], "max_msgs_per_subject": 1}
-            assert "error" not in objects._run(objects._asked("STREAM.CREATE", **config, **wrong))
-            objects.close()
+            home = home_in_stream(server, "wrong-" + next(iter(wrong)), **wrong)
             with pytest.raises(HomeRefused, match="its stream may lose entries"):
                 fmq.open(tmp_path / "a", home=home)
     finally:
