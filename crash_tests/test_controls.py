@@ -28,7 +28,7 @@ def test_a_disk_that_only_pretends_to_sync_is_found_out(tmp_path) -> None:
     depth = Depth(honest=False)
     (failure,) = Explorer(WORKLOADS["send"], depth=depth).explore().failures
     assert failure.violation.invariant in ("I0", "I1")
-    smaller = shrink(failure, depth, seconds=3)
+    smaller = shrink(failure, depth, seconds=300)
     assert len(smaller.workload.steps) <= len(failure.workload.steps)
     smaller.save(tmp_path / "failure.json")
     again = Explorer(smaller.workload, depth=depth).replay(load(tmp_path / "failure.json"))

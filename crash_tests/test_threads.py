@@ -106,7 +106,7 @@ def test_a_failure_on_a_disk_that_does_not_sync_is_found_reduced_and_replayed(tm
     tour = Tour(PROGRAMS["one-order"], 1, depth)
     while tour.failure is None:
         tour.by_chance()
-    smaller = shrink(tour.failure, depth, seconds=3)
+    smaller = shrink(tour.failure, depth, seconds=300)
     assert sum(map(len, smaller.workload.threads)) == 1
     assert smaller.schedule is not None
     assert not smaller.schedule.choices

@@ -168,7 +168,7 @@ def poll_beside_a_sync(disk: Disk, seen: Callable[[Engine, asyncio.Future[Any]],
         async with fmq.aio.of(engine).consumer("t", group="g") as consumer:
             gate.shut()
             sender.start()
-            assert arrived.wait(20)
+            assert arrived.wait(60)
             try:
                 async with asyncio.timeout(20):
                     poll = asyncio.ensure_future(consumer.poll())

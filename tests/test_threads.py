@@ -276,7 +276,7 @@ def test_close_waits_for_running_calls_and_refuses_later_ones(tmp_path: Path) ->
             engine: Engine = engine, turns: threading.Semaphore = turns, number: int = number
         ) -> None:
             for _ in range(5 * number):
-                assert turns.acquire(timeout=20)
+                assert turns.acquire(timeout=60)
             engine.close()
 
         together(send, send, send, close)
@@ -305,7 +305,7 @@ def test_close_waits_for_running_reads(tmp_path: Path) -> None:
             engine: Engine = engine, turns: threading.Semaphore = turns, number: int = number
         ) -> None:
             for _ in range(50 * number):
-                assert turns.acquire(timeout=20)
+                assert turns.acquire(timeout=60)
             engine.close()
 
         together(read, read, close)

@@ -251,7 +251,7 @@ def test_a_second_close_returns_only_when_the_first_is_done(tmp_path: Path) -> N
 
         def close(self) -> None:
             entered.set()
-            assert go_on.wait(10)
+            assert go_on.wait(60)
             self._directory.close()
 
         def __getattr__(self, name: str) -> Any:
@@ -264,7 +264,7 @@ def test_a_second_close_returns_only_when_the_first_is_done(tmp_path: Path) -> N
     engine = fmq.open(tmp_path / "d", disk=SlowDisk())
     first = Thread(target=engine.close)
     first.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     second = Thread(target=engine.close)
     second.start()
     second.join(0.1)

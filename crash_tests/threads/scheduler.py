@@ -25,7 +25,7 @@ from fmq.testing import FakeClock
 from fmq.testing.fake_clock import TICK_SECONDS
 
 SEAMS_MAX = 200_000  # limit of seams in one schedule; with more it is in an endless loop
-PATIENCE_SECONDS = 5.0  # how long to wait until a thread ends or begins
+PATIENCE_SECONDS = 60.0  # how long to wait until a thread ends or begins
 
 
 class Abandoned(BaseException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 from crash_tests.explore import Depth
 from crash_tests.failure import Failure
@@ -13,7 +14,9 @@ from crash_tests.threads.schedule import Schedule
 from crash_tests.threads.tour import Tour
 from crash_tests.workload import Workload
 
-SEARCH_SECONDS = 1.5  # how long to look for another schedule, if the old one does not fail any more
+# How long to look for another schedule, if the old one does not fail any more. So many are tried
+# even if the process is stopped meanwhile.
+SEARCH_SECONDS, SCHEDULES_MIN = 1.5, 3
 
 
 def shrink(failure: Failure, depth: Depth, seconds: float = 20.0) -> Failure:
@@ -83,7 +86,9 @@ class _Finder:
         until = time.monotonic() + SEARCH_SECONDS
         tour = Tour(workload, 0, self._depth)
         simple = tour.all_of(1)
-        while tour.failure is None and time.monotonic() < until:
+        for tried in count():
+            if tour.failure is not None or (tried >= SCHEDULES_MIN and time.monotonic() >= until):
+                break
             if next(simple, None) is None or tour.failure is None:
                 tour.by_chance()
         return self._of(tour)

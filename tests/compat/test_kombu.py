@@ -67,14 +67,14 @@ def test_a_message_that_is_not_acked_is_redelivered(engine: fmq.Engine) -> None:
     with connected(engine) as one:
         queue = one.SimpleQueue("q")
         queue.put("a")
-        message = queue.get(timeout=1)
+        message = queue.get(timeout=60)
         assert "redelivered" not in message.delivery_info
         message.requeue()
-        again = queue.get(timeout=1)
+        again = queue.get(timeout=60)
         assert again.delivery_info["redelivered"]
     with connected(engine) as two:
         queue = two.SimpleQueue("q")
-        last = queue.get(timeout=10)
+        last = queue.get(timeout=60)
         assert last.payload == "a"
         last.reject()
         assert taken(queue) == []
@@ -116,7 +116,7 @@ def test_a_fanout_reaches_each_queue_with_a_consumer(engine: fmq.Engine) -> None
         with Consumer(channel, queues, callbacks=[note]):
             Producer(two.channel(), exchange=exchange).publish("a", declare=[exchange])
             while len(got) < 2:
-                one.drain_events(timeout=5)
+                one.drain_events(timeout=60)
         assert got == ["a", "a"]
         assert len(engine.marks(prefix="kombu/binding/")) == 2
 
@@ -140,7 +140,7 @@ def test_remote_control_is_handled_between_tasks(engine: fmq.Engine) -> None:
             Consumer(connection.channel(), [control], callbacks=[note]),
         ):
             while len(got) < 4:
-                connection.drain_events(timeout=5)
+                connection.drain_events(timeout=60)
     assert got == ["task 0", "control", "task 1", "task 2"]
 
 

@@ -129,7 +129,7 @@ def test_a_shutdown_ends_waiting_calls(engine: fmq.Engine) -> None:
         for queue in (empty, full):
             queue.shutdown()
         for each in waiting:
-            assert isinstance(each.exception(timeout=10), ShutDown)
+            assert isinstance(each.exception(timeout=60), ShutDown)
 
 
 def test_join_waits_for_an_item_that_is_being_worked_on(engine: fmq.Engine) -> None:
@@ -145,7 +145,7 @@ def test_join_waits_for_an_item_that_is_being_worked_on(engine: fmq.Engine) -> N
         joined = pool.submit(join)
         done.set()
         queue.task_done()
-        assert joined.result(timeout=10)
+        assert joined.result(timeout=60)
 
 
 CHILD = """
@@ -155,7 +155,7 @@ with Queue(sys.argv[1], ack=sys.argv[2]) as queue:
     taken = []
     while len(taken) < 20:
         try:
-            taken.append(queue.get(timeout=30))
+            taken.append(queue.get(timeout=60))
         except Empty:
             break
         if taken[-1] is None:
@@ -175,7 +175,7 @@ def test_processes_share_a_queue(tmp_path: Path, ack: Any) -> None:
             subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)
         ]
         for number in range(20):
-            queue.put(number, timeout=30)
+            queue.put(number, timeout=60)
         for _ in children:
             queue.put(None)
         taken = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from taskiq.api import run_receiver_task  # noqa: E402
 
 from fmq.compat.taskiq import FmqBroker  # noqa: E402
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 Story = Callable[[fmq.aio.AsyncEngine, Any, asyncio.Queue[int]], Awaitable[None]]
 
 
@@ -78,10 +79,10 @@ def test_a_task_sent_in_a_block_belongs_to_its_transaction(tmp_path: Path) -> No
 
 def test_a_task_waits_for_its_delay(tmp_path: Path) -> None:
     async def story(face: fmq.aio.AsyncEngine, note: Any, ran: asyncio.Queue[int]) -> None:
+        began = time.monotonic()
         await note.kicker().with_labels(delay=0.3).kiq(1)
-        await note.kiq(2)
-        assert await ran.get() == 2
         assert await ran.get() == 1
+        assert time.monotonic() >= began + 0.3
 
     run(tmp_path / "data", story)
 

@@ -94,7 +94,7 @@ def test_members_are_shown_as_they_are_at_one_instant(engine: Engine) -> None:
         looking.start()
         looking.join(0.05)
         assert not found, "it did not wait for who is changing them"
-    looking.join(20)
+    looking.join(60)
     assert [[each.name for each in look] for look in found] == [[consumer.member]]
 
 

@@ -45,7 +45,7 @@ def test_a_message_of_any_of_the_queues_ends_the_wait(topic: str) -> None:
         thread.start()
         clock.until(lambda: inside(engine).ledger.awaited)
         engine.send(topic, b"x", queue=0)
-        thread.join(20)
+        thread.join(60)
         assert found == [{(topic, 0): 1}]
 
 

@@ -62,7 +62,7 @@ def test_readers_see_the_part_before_while_a_new_one_is_made() -> None:
     def make(page: str, query: Mapping[str, str]) -> str:
         if len(said) == 1:
             begun.set()
-            assert goes_on.wait(20)
+            assert goes_on.wait(60)
         return said.pop(0)
 
     parts = LiveParts(make, clock)
@@ -70,8 +70,8 @@ def test_readers_see_the_part_before_while_a_new_one_is_made() -> None:
     clock.advance(FRESH_SECONDS)
     other = Thread(target=parts.get, args=("overview", {}))
     other.start()
-    assert begun.wait(20)
+    assert begun.wait(60)
     assert parts.get("overview", {}) == "old"
     goes_on.set()
-    other.join(20)
+    other.join(60)
     assert parts.get("overview", {}) == "new"

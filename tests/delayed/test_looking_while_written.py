@@ -21,18 +21,18 @@ def test_an_unwritten_delayed_message_is_not_read() -> None:
 
         def stand() -> None:
             begun.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
 
         def send_beside() -> None:
             door.before("write", stand, names="*.seg")
             sender.start()
-            assert begun.wait(20)
+            assert begun.wait(60)
             threading.Timer(0.2, go_on.set).start()  # a list that does not wait is read by then
 
         sender = threading.Thread(target=lambda: engine.send("u", b"late", delay=100))
         door.before("read", send_beside, names="*.seg")
         found = engine.delayed("u", limit=1)  # it passes over those of the other topic
         assert {each.topic for each in found} <= {"u"}
-        sender.join(20)
+        sender.join(60)
         assert len(engine.delayed()) == 4
     check(disk)

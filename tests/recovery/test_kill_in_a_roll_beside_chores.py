@@ -20,12 +20,12 @@ def test_a_segment_has_no_index_before_the_next_one_is_there() -> None:
 
         def stand() -> None:
             begun.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
 
         def roll_beside() -> None:
             door.before("write", stand, names="*.spare*")
             sender.start()
-            assert begun.wait(20)
+            assert begun.wait(60)
             threading.Timer(0.2, go_on.set).start()  # who does not wait is done by then
 
         sender = threading.Thread(target=lambda: engine.send("t", LARGE))
@@ -33,7 +33,7 @@ def test_a_segment_has_no_index_before_the_next_one_is_there() -> None:
         engine.send("t", LARGE)  # it rolls, and writes the index of the first segment
         killed = disk.after_kill()
         go_on.set()
-        sender.join(20)
+        sender.join(60)
     with opened(killed) as again:
         assert bodies(again, "t")[:2] == [LARGE, LARGE]
     check(killed)

@@ -92,7 +92,7 @@ async def read(address: str, stream: str) -> list[Any]:
             stream=stream, consumer=(await js.add_consumer(stream, ack_policy="none")).name
         )
         while left:
-            for message in await reader.fetch(min(left, 500), timeout=10):
+            for message in await reader.fetch(min(left, 500), timeout=60):
                 left -= 1
                 if message.subject != stream:
                     found.append(message)

@@ -124,7 +124,7 @@ def test_the_next_batch_is_read_while_a_batch_is_stored(engine: Engine) -> None:
         def deliver(self, batch: RelayBatch) -> None:
             first = batch.messages[0].offset
             for _ in range(1 if first else 2):  # this batch was read, too
-                assert read.acquire(timeout=20), "the next batch is not read"
+                assert read.acquire(timeout=60), "the next batch is not read"
             if first == 6:
                 raise KeyboardInterrupt
             super().deliver(batch)
@@ -461,5 +461,5 @@ def test_a_relay_that_waits_copies_what_comes(engine: Engine, clock: FakeClock) 
     clock.until(lambda: len(target.seen) == 4)
     relay.stop()
     fill(engine, 1)  # wakes it
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()

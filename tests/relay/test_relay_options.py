@@ -201,13 +201,13 @@ def test_a_standby_relay_copies_when_the_other_one_has_ended(tmp_path: Any) -> N
             relays.append(relay)
             threads[-1].start()
             if name == "a":
-                assert target.has_claimed.wait(20)
+                assert target.has_claimed.wait(60)
         engine.send("t", b"first")
         relays[0].stop()
         threads[0].join()
-        assert target.has_claimed.wait(20)
+        assert target.has_claimed.wait(60)
         engine.send("t", b"last")
-        assert done.wait(20)
+        assert done.wait(60)
         relays[1].stop()
         threads[1].join()
     assert claims == ["a", "b"]

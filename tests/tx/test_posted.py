@@ -173,7 +173,7 @@ def test_a_waiting_consumer_gets_a_posted_commit_at_once(
             pass
         post(engine)
         try:
-            (delivery,) = polled.result(timeout=5)
+            (delivery,) = polled.result(timeout=60)
         finally:
             clock.advance(10)  # if it has not come, the poll ends, and so does the test
         assert delivery.body == b"order"
