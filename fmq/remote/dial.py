@@ -159,7 +159,7 @@ class Dialer:
         clock: Clock,
         *,
         starts: bool,
-        silence: float | None = None,
+        silence: float,
     ) -> None:
         self._path = path
         self._silence = silence

@@ -11,9 +11,11 @@ from fmq.errors import Closed, FmqError, Locked
 from fmq.posix import RealDisk
 from fmq.remote.dial import Dialer
 from fmq.remote.link import Link
+from fmq.remote.wires import silence_of
 from fmq.wire.processes import absolute, starting
 
 LOOK_SECONDS = 0.01
+ASK_SECONDS = 0.25  # until it is asked again
 T = TypeVar("T")
 
 
@@ -34,8 +36,11 @@ def when_let_go(path: str, opened: Callable[[], T], clock: Clock, timeout: float
         sleep(clock, seconds)
 
     with starting(path, wait):
-        _ask_to_go(absolute(path), clock)
+        does_end, ask_at = False, clock.monotonic()
         while True:
+            if not does_end and clock.monotonic() >= ask_at:
+                does_end = _ask_to_go(absolute(path), clock)
+                ask_at = clock.monotonic() + ASK_SECONDS
             try:
                 return opened()
             except Locked as error:
@@ -43,14 +48,16 @@ def when_let_go(path: str, opened: Callable[[], T], clock: Clock, timeout: float
             wait(LOOK_SECONDS)
 
 
-def _ask_to_go(path: str, clock: Clock) -> None:
-    """Ask the process that serves the directory to end. A process that was started on demand does
-    so.
+def _ask_to_go(path: str, clock: Clock) -> bool:
+    """Ask the process that serves the directory to end. Return whether it does, as one that was
+    started on demand. It may not know that yet, or be too busy to answer.
     """
-    dial = Dialer(path, None, clock, starts=False).dial
+    dial = Dialer(path, None, clock, starts=False, silence=silence_of(0.0)).dial
     link = Link(path, dial, RealDisk.random, clock, 0.0, list, lambda: None)
+    does_end = False
     try:
         with suppress(FmqError):
-            link.call("give_way")
+            does_end = bool(link.call("give_way"))
     finally:
         link.close(Closed(f"{path}: the process was asked to go"))
+    return does_end

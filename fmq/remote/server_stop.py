@@ -16,6 +16,7 @@ from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import LOCK, look, store_of
 from fmq.remote.dial import Dialer
 from fmq.remote.link import Link
+from fmq.remote.wires import silence_of
 from fmq.store.journal.durable_page import PAGE
 from fmq.wire.processes import STOPS, absolute, starting
 
@@ -56,10 +57,10 @@ def stop(path: str | PathLike, *, timeout: float = 10.0) -> Stopped:
         with starting(where, _waiting(clock, ends, locked)):
             wait = _waiting(clock, ends, locked)
             refuses_at = clock.monotonic() + GRACE_SECONDS
-            is_asked = False
+            ends_soon: bool | None = False
             while (now := directory.locked_by(LOCK)) is not None and now.holder == locked.holder:
-                is_asked = is_asked or _ask(where, clock, seconds)
-                if not is_asked and clock.monotonic() > refuses_at:
+                ends_soon = ends_soon or _ask(where, clock, seconds)
+                if ends_soon is False and clock.monotonic() > refuses_at:
                     raise Locked(where, locked.holder, ends_itself=True)
                 wait(LOOK_SECONDS)
             return Stopped(where, locked.holder, _is_clean(directory))
@@ -80,9 +81,9 @@ def _waiting(clock: Clock, ends: float, locked: Locked) -> Callable[[float], Non
     return wait
 
 
-def _ask(path: str, clock: Clock, seconds: float) -> bool:
-    """Ask the process to end. Return whether it does."""
-    dial = Dialer(path, None, clock, starts=False).dial
+def _ask(path: str, clock: Clock, seconds: float) -> bool | None:
+    """Ask the process to end. Return whether it does; None if it is too busy to answer."""
+    dial = Dialer(path, None, clock, starts=False, silence=silence_of(0.0)).dial
     try:
         link = Link(path, dial, RealDisk.random, clock, 0.0, list, lambda: None)
         try:
@@ -90,7 +91,8 @@ def _ask(path: str, clock: Clock, seconds: float) -> bool:
         finally:
             link.close(Closed(f"{path}: the process was asked to end"))
     except (NotServed, OutcomeUnknown) as error:
-        return STOPS in str(error)
+        is_busy = isinstance(error.__cause__, BlockingIOError)
+        return None if is_busy else STOPS in str(error)
     return is_taken
 
 

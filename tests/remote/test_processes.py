@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import fmq
+from fmq.basics.clock import SystemClock, Waitable
 from fmq.errors import Locked, NotServed
 
 ROOT = Path(__file__).parent.parent.parent
@@ -71,10 +72,14 @@ def servers(path: Path) -> list[int]:
     return found
 
 
-def kill_servers(path: Path) -> None:
+def signal_servers(path: Path, number: signal.Signals) -> None:
     for process in servers(path):
         with suppress(ProcessLookupError):  # one that came too late to serve ends by itself
-            os.kill(process, signal.SIGKILL)
+            os.kill(process, number)
+
+
+def kill_servers(path: Path) -> None:
+    signal_servers(path, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -148,6 +153,48 @@ def test_a_server_on_demand_gives_way_to_an_opener_that_waits(path: Path) -> Non
                 assert client.send("t", b"2").offset == 2
     with fmq.open(path, timeout=20) as engine:
         assert [each.body for each in engine.read("t")] == [b"0", b"1", b"2"]
+
+
+class Clock:
+    """The clock of this machine. It calls a function at each wait."""
+
+    def __init__(self, at_wait: Callable[[], object]) -> None:
+        self._clock = SystemClock()
+        self._at_wait = at_wait
+        self.time_us = self._clock.time_us
+        self.monotonic = self._clock.monotonic
+
+    def wait(self, lock: Waitable, timeout: float | None) -> bool:
+        self._at_wait()
+        return self._clock.wait(lock, timeout)
+
+
+def test_a_server_that_was_too_slow_to_answer_is_asked_again_to_give_way(path: Path) -> None:
+    with fmq.connect(path) as client:
+        client.send("t", b"0")
+        signal_servers(path, signal.SIGSTOP)
+        clock = Clock(lambda: signal_servers(path, signal.SIGCONT))
+        with fmq.open(path, timeout=60, clock=clock) as engine:
+            assert [each.body for each in engine.read("t")] == [b"0"]
+
+
+def test_a_server_that_was_asked_before_it_could_give_way_is_asked_again(path: Path) -> None:
+    """It answers clients a moment before it knows how to end."""
+    is_asked, ends = threading.Event(), threading.Event()
+
+    def own() -> None:
+        with fmq.open(path, timeout=60, clock=Clock(is_asked.set)) as engine:
+            engine.send("t", b"0")
+
+    with fmq.open(path) as first, first.serve() as served:
+        thread = threading.Thread(target=own)
+        thread.start()
+        assert is_asked.wait(60)
+        served.gives_way(ends.set)
+        assert ends.wait(60)
+    thread.join(60)
+    with fmq.open(path) as engine:
+        assert [each.body for each in engine.read("t")] == [b"0"]
 
 
 def test_a_server_that_gives_way_waits_for_what_is_in_hand(path: Path) -> None:

@@ -131,6 +131,20 @@ def test_stop_names_the_process_of_a_program_that_it_cannot_end(tmp_path: Path) 
             eventually(lambda: ended == [1])
 
 
+def test_a_server_that_is_slow_to_answer_is_stopped_once_it_does(tmp_path: Path) -> None:
+    path = tmp_path / "shop"
+    with serving(path) as served:
+        served.process.send_signal(signal.SIGSTOP)
+        found: list[fmq.Stopped] = []
+        stopping = Thread(target=lambda: found.append(fmq.stop(path)))
+        stopping.start()
+        stopping.join(3)
+        assert stopping.is_alive()  # it does not say that nobody can stop the process
+        served.process.send_signal(signal.SIGCONT)
+        stopping.join(60)
+        assert found[0].is_clean
+
+
 @contextmanager
 def sending(path: Path, acknowledged: list[int]) -> Iterator[Thread]:
     """Send numbers through a client, until no process serves."""
