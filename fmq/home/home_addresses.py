@@ -84,7 +84,7 @@ def _in_bucket(bucket: str, prefix: str) -> Objects:
         from fmq.home.bucket_objects import BucketObjects
     except ImportError as error:
         what = f"a home at s3://{bucket}/{prefix}"
-        raise ExtraMissing(what, "boto3", "s3") from error
+        raise ExtraMissing(what, "boto3", "home-s3") from error
     return BucketObjects(bucket, prefix)
 
 
@@ -95,7 +95,7 @@ def _in_postgres(
     try:
         from fmq.home.postgres_objects import PostgresObjects
     except ImportError as error:
-        raise ExtraMissing(f"a home at {shown}", "psycopg", "postgres") from error
+        raise ExtraMissing(f"a home at {shown}", "psycopg", "home-postgres") from error
     return PostgresObjects(shown, f"postgresql://{server}/{database}{how}", home, make=make)
 
 
@@ -104,7 +104,7 @@ def _in_nats(address: str, scheme: str, user: str, hosts: str, home: str, *, mak
     try:
         from fmq.home.nats_objects import NatsObjects
     except ImportError as error:
-        raise ExtraMissing(f"a home at {shown}", "nats-py", "nats") from error
+        raise ExtraMissing(f"a home at {shown}", "nats-py", "home-nats") from error
     at = f"{user}@" if user else ""
     servers = [f"{scheme}://{at}{host}" for host in hosts.split(",")]
     return NatsObjects(shown, servers, home, make=make)

@@ -68,9 +68,12 @@ def test_doctor_says_on_a_terminal_what_to_do(tmp_path: Path) -> None:
 
 
 def test_each_extra_for_users_is_looked_for(tmp_path: Path) -> None:
-    """But `bench`, whose peers fmq is measured beside, and `java`, which has a line of its own."""
+    """But `bench`, whose peers fmq is measured beside, `java`, which has a line of its own, and
+    second names.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {*EXTRAS} == {*project["optional-dependencies"]} - {"bench", "java"}
+    others = {"bench", "java", "home-s3", "home-postgres", "home-nats"}
+    assert {*EXTRAS} == {*project["optional-dependencies"]} - others
     said = {row["check"]: row for row in fmq_json("doctor", tmp_path).of("finding")}
     absent = said["other extras"]["found"].split(", ") if "other extras" in said else []
     there = {name for name in EXTRAS if f"extra {name}" in said}
