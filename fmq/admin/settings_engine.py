@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 import fmq
+from fmq.findings.visit import connected
 
 
 def directory() -> str:
@@ -24,7 +25,7 @@ def directory() -> str:
 def reading() -> fmq.AnyEngine:
     """Return an engine to ask. It starts no process: if none serves, it reads the files."""
     try:
-        return fmq.connect(directory(), start=False, retry_for=0.0)
+        return connected(directory())
     except fmq.errors.NotServed:
         return fmq.open(directory(), read_only=True)
 

@@ -22,7 +22,7 @@ from fmq.cli.output import Output, note
 from fmq.cli.person import person
 from fmq.cli.signals import stopped_by_signals
 from fmq.errors import BadOption
-from fmq.findings.visit import visit
+from fmq.findings.visit import connected, visit
 
 RETRY_SECONDS = 5.0  # for how long a page waits for a process that serves
 VARIABLE = "FMQ_DASH_TOKEN"
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     with visit(args.dir):  # raises for a name that was mistyped
         pass
     # Whether a process serves is known at once; only later may a page wait for the next one.
-    fmq.connect(args.dir, start=False, retry_for=0.0).close()
+    connected(args.dir).close()
     with fmq.connect(args.dir, start=False, retry_for=RETRY_SECONDS) as engine:
         app = router(
             engine,

@@ -13,7 +13,7 @@ import fmq
 from fmq.arguments.path import ADDRESS, without_secrets
 from fmq.errors import BadName, BadOption
 from fmq.findings.text import plain
-from fmq.findings.visit import visit
+from fmq.findings.visit import connected, visit
 from fmq.recovery.layout import QUARANTINE
 
 
@@ -24,7 +24,7 @@ def served(path: str) -> fmq.RemoteEngine | None:
     if ADDRESS.match(path):
         return None
     try:
-        return fmq.connect(path, start=False, retry_for=0.0)
+        return connected(path)
     except (fmq.errors.NotServed, fmq.errors.NotAllowed, fmq.errors.Locked):
         return None
 
@@ -75,7 +75,7 @@ def writing(
                 raise
             raise fmq.NotAStore(f"{error} Or add --create, which makes it.") from None
     with suppress(fmq.errors.NotServed):
-        return fmq.connect(path, start=False, retry_for=0.0, resolve=resolve)
+        return connected(path, resolve=resolve)
     return fmq.open(path, background=False, resolve=resolve)
 
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+import fmq
 from fmq.arguments.path import ADDRESS, check_local
 from fmq.errors import NotAStore
 from fmq.machine.disk import Directory, Disk
 from fmq.posix import RealDisk
 from fmq.recovery.layout import LOCK, LOCK_BYTES, lock_says, look
+from fmq.wire.processes import is_listening
 
 LOCKS = "/proc/locks"
+PATIENCE_SECONDS = 10.0
+
+
+def connected(path: str, *, resolve: Mapping[str, str] | None = None) -> fmq.RemoteEngine:
+    """Return a client of the process that serves the directory at `path`.
+
+    Raises NotServed: at once if no process listens there, and after PATIENCE_SECONDS without an
+    answer if one does, because it may be slow.
+    """
+    patience = PATIENCE_SECONDS if is_listening(path) else 0.0
+    return fmq.connect(path, start=False, retry_for=patience, resolve=resolve)
 
 
 @contextmanager
