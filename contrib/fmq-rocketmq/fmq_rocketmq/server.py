@@ -35,7 +35,7 @@ WORKERS = 256
 WORKERS_MIN = 8
 REQUEST_BYTES_OVER_BODY = 1 << 20
 KEEP_SECONDS_MAX = 10.0
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 10.0  # for a call whose answer is on its way
 
 UNSUPPORTED = {
     "PullMessage": "a client that keeps offsets itself is not served: use a consumer that acks",

@@ -13,7 +13,7 @@ import pytest
 import fmq
 import fmq.aio
 
-SECONDS_MAX = 20.0  # a story waits no longer for anything
+SECONDS_MAX = 60.0  # a story waits no longer for anything
 
 
 class SkippedModule(pytest.Module):

@@ -324,7 +324,7 @@ def test_a_failed_commit_is_in_the_log(tmp_path: Any, caplog: pytest.LogCaptureF
             else:
                 done.set()
 
-        async with asyncio.timeout(20), broker:
+        async with asyncio.timeout(60), broker:
             await broker.start()
             await broker.publish("lamp", "orders")
             await done.wait()

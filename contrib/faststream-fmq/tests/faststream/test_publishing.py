@@ -180,7 +180,7 @@ def test_the_test_broker_may_use_the_real_engine(tmp_path: Path) -> None:
     broker = shop(tmp_path / "data")
 
     async def story() -> None:
-        async with asyncio.timeout(20), TestFmqBroker(broker, with_real=True):
+        async with asyncio.timeout(60), TestFmqBroker(broker, with_real=True):
             await broker.publish(Order(name="lamp"), "orders")
             while not await broker.engine.read("invoices"):
                 await asyncio.sleep(0)
@@ -249,7 +249,7 @@ def test_a_worker_that_is_killed_in_its_handler_publishes_nothing(tmp_path: Path
             assert child.stdout is not None and child.stdout.readline() == b"handling\n"
             if how == "die":
                 child.send_signal(signal.SIGKILL)
-            child.communicate(timeout=30)
+            child.communicate(timeout=60)
             made = [] if how == "die" else [b"lamp"]
             assert [each.body for each in engine.read("invoices")] == made
             assert len(engine.read("audit")) == len(made)
