@@ -15,6 +15,7 @@ from tools.ports import free_ports
 START_SECONDS = 120
 PROGRAMS = "/usr/lib/rabbitmq/bin"
 """Where Debian has the script that any user may run; the one on the path asks who it is."""
+COORDINATOR = b"rabbit_stream_coordinator"
 CONFIG = """
 listeners.tcp.1 = 127.0.0.1:{amqp}
 stream.listeners.tcp.1 = 127.0.0.1:{stream}
@@ -44,12 +45,14 @@ class Server:
         self.queues = f"amqp://guest:guest@127.0.0.1:{self.amqp}/"
         (folder / "rabbitmq.conf").write_text(CONFIG.format(amqp=self.amqp, stream=self.stream))
         (folder / "plugins").write_text("[rabbitmq_stream].\n")
+        node = f"fmq{self.amqp}@localhost"
+        self._names = folder / "data" / node / "coordination" / node / "names.dets"
         self.environment = {
             **os.environ,
             "HOME": str(folder),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(names),
-            "RABBITMQ_NODENAME": f"fmq{self.amqp}@localhost",
+            "RABBITMQ_NODENAME": node,
             "RABBITMQ_DIST_PORT": str(distribution),
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
@@ -84,6 +87,16 @@ class Server:
         except OSError:
             return False
         return True
+
+    def until_kept(self) -> None:
+        """Return once the disk has what leads the streams of the server. It has that half a second
+        after the first stream was made, and a kill before leaves streams that nobody leads.
+        """
+        ends = time.monotonic() + START_SECONDS
+        while COORDINATOR not in self._names.read_bytes():
+            if time.monotonic() > ends:
+                raise RuntimeError(f"{self._names} names no coordinator of streams")
+            time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
         os.killpg(self.process.pid, how)

@@ -187,8 +187,8 @@ class KafkaSink:
         names = [self._prefix + topic for topic in self._topics]
         with explained():
             admin = AdminClient(self._at)  # the client must live until its answers have come
-            asked = admin.describe_topics(TopicCollection(names))
-            ids = {name: str(each.result(SECONDS).topic_id) for name, each in asked.items()}
+            asked = admin.describe_topics(TopicCollection(names), request_timeout=SECONDS)
+            ids = {name: str(each.result().topic_id) for name, each in asked.items()}
         self._ids = {topic: ids[self._prefix + topic].encode() for topic in self._topics}
         marks = self._engine.marks(*(self._mark_of(part) for part in parts))
         self._marks = {}

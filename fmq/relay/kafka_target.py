@@ -33,8 +33,11 @@ MISSING = (
     KafkaError._UNKNOWN_PARTITION,
 )
 REFUSALS = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD
-# Errors of a topic that was made just now, or whose broker was started again.
-PASSING = KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE
+# Errors of a topic that was made just now, or whose broker was started again, or is slow.
+PASSING = (
+    *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE),
+    *(KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT),
+)
 
 
 def positions_topic(name: str) -> str:
@@ -56,14 +59,26 @@ def create_topics(
     config = dict(settings or {})
     wanted = [NewTopic(prefix + topic, n, -1, config=config) for topic, n in queues.items()]
     wanted.append(NewTopic(positions_topic(name), 1, -1, config={"cleanup.policy": "compact"}))
-    for topic, made in admin.create_topics(wanted).items():
-        try:
-            made.result(SECONDS)
-        except KafkaFailed as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise RelayError(
-                    f"Kafka makes no topic {topic!r}: {error.args[0].str()}"
-                ) from error
+    make_topics(admin, wanted)
+
+
+def make_topics(admin: AdminClient, wanted: list[NewTopic], seconds: float = SECONDS) -> None:
+    """Make topics that may be there. A broker that does not answer is asked again for a while."""
+
+    def make() -> None:
+        asked = admin.create_topics(wanted, request_timeout=seconds / 3)
+        for topic, made in asked.items():
+            try:
+                made.result()
+            except KafkaFailed as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise KafkaFailed(error.args[0], topic) from error
+
+    try:
+        patiently(make, seconds)
+    except KafkaFailed as error:
+        what, topic = error.args
+        raise RelayError(f"Kafka makes no topic {topic!r}: {what.str()}") from error
 
 
 class KafkaTarget:
@@ -204,9 +219,9 @@ class KafkaTarget:
         self._producer = None
 
 
-def patiently(call: Callable[[], T]) -> T:
+def patiently(call: Callable[[], T], seconds: float = SECONDS) -> T:
     """Return what `call` returns, and repeat it for a while where Kafka says that this helps."""
-    ends = monotonic() + SECONDS
+    ends = monotonic() + seconds
     while True:
         try:
             return call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -23,8 +24,10 @@ from tests.budget import BUDGET
 pytest.importorskip("confluent_kafka", reason="no client of Kafka on this machine")
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from fmq.relay.kafka_target import KafkaTarget, create_topics, positions_topic
+from fmq.relay.kafka_target import KafkaTarget, create_topics, make_topics, positions_topic
 from tests.relay.planted import (
     CAUGHT_BY,
     Planted,
@@ -34,6 +37,7 @@ from tests.relay.planted import (
 )
 from tests.relay.systems import check_event, send_event
 from tools.kafka import wrong_jars
+from tools.ports import HOST
 
 NUMBERS = count()
 
@@ -82,7 +86,7 @@ def read(servers: str, topics: list[str], partition: int) -> list[Any]:
     with closing(Consumer({**settings, "enable.auto.commit": False})) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0) for topic in topics])
         while ended < len(topics):
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None, "a reader hangs"
             error = message.error()
             if error is None:
@@ -236,9 +240,18 @@ def test_missing_topics_are_named(broker: Any, engine: Engine) -> None:
 
 
 def until_shown(is_shown: Callable[[], bool]) -> None:
-    ends = monotonic() + 20
+    ends = monotonic() + 60
     while not is_shown():
         assert monotonic() < ends
+
+
+def test_a_broker_that_does_not_answer_makes_no_topic() -> None:
+    """The error says which one. Method: the broker only listens."""
+    with socket.create_server((HOST, 0)) as silent:
+        where = f"{HOST}:{silent.getsockname()[1]}"
+        admin = AdminClient({"bootstrap.servers": where, "log_level": 0})
+        with pytest.raises(RelayError, match=r"'orders'.*Timed out"):
+            make_topics(admin, [NewTopic("orders", 1, -1)], seconds=0.3)
 
 
 def test_a_broker_that_dies_is_a_doubt(

@@ -205,7 +205,7 @@ def test_missing_and_remade_topics_are_refused(
     made.copy(engine)
     for gone in made.admin.delete_topics([made.prefix + "a"]).values():
         gone.result(30)
-    ends = monotonic() + 30
+    ends = monotonic() + 60
     while True:
         try:
             made.make(a=1)
@@ -239,7 +239,7 @@ def test_a_new_partition_becomes_a_queue(source: Callable[..., Source], engine: 
     made.copy(engine)
     for each in made.admin.create_partitions([NewPartitions(made.prefix + "a", 2)]).values():
         each.result(30)
-    ends = monotonic() + 30
+    ends = monotonic() + 60
     while (
         len(made.admin.list_topics(made.prefix + "a", 30).topics[made.prefix + "a"].partitions) < 2
     ):

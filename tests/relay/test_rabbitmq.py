@@ -95,7 +95,7 @@ async def _read(server: Any, stream: str) -> list[tuple[bytes, dict[str, str], A
 
     first = rstream.ConsumerOffsetSpecification(rstream.OffsetType.FIRST)
     await consumer.subscribe(stream, take, offset_specification=first, decoder=rstream.amqp_decoder)
-    await asyncio.wait_for(end.wait(), 30)
+    await asyncio.wait_for(end.wait(), 60)
     await consumer.close()
     return found
 
@@ -397,6 +397,7 @@ def test_a_server_that_dies_is_a_doubt(
         def deliver(self, batch: RelayBatch) -> None:
             if self.deaths:
                 self.deaths -= 1
+                server.until_kept()
                 server.stop()
                 try:
                     super().deliver(batch)

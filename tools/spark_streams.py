@@ -1,0 +1,42 @@
+"""Waits for queries of Spark whose source is in Python.
+
+Spark gives the Python of such a source ten seconds to start, and no setting gives a busy machine
+more. One that was late has read nothing, so its query begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+LATE = "Python worker failed to connect back"
+
+
+def ended(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query, and return it when it has ended by itself."""
+    return _in_time(start, StreamingQuery.awaitTermination)
+
+
+def caught_up(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query, and return it when it has read all that was there."""
+    return _in_time(start, StreamingQuery.processAllAvailable)
+
+
+def _in_time(
+    start: Callable[[], StreamingQuery], wait: Callable[[StreamingQuery], Any]
+) -> StreamingQuery:
+    while True:
+        query = start()
+        try:
+            wait(query)
+        except StreamingQueryException as error:
+            if LATE not in str(error):
+                raise
+        except BaseException:
+            query.stop()
+            raise
+        else:
+            return query
