@@ -8,7 +8,7 @@ from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
 from fmq.engines.engine import Engine
 from fmq.engines.startup import disk_of, open
-from fmq.errors import FmqError
+from fmq.errors import BadOption, FmqError
 from fmq.home.home_addresses import check_address, home_log
 from fmq.home.home_follower import HomeFollower
 from fmq.remote.owner_question import OwnerQuestion
@@ -39,6 +39,7 @@ class Standby:
         self._options = options
         self._clock = clock
         self._after = after
+        self._speaks_tls = tls_ca is not None
         disk = disk_of(options or Options())
         log = home_log(disk, check_address(home), clock, address=serves_at)
         try:
@@ -61,10 +62,19 @@ class Standby:
         return "address" in self._follower.owner
 
     def may_take_over(self) -> bool:
-        """Follow the home. Return whether its owner has ended, or was silent for too long."""
+        """Follow the home. Return whether its owner has ended, or was silent for too long. Raises
+        BadOption if this machine can hear nothing of the owner, whose silence means nothing then.
+        """
         silent = self._follower.look()
         if self._follower.is_free:
             return True
+        owner = self._follower.owner
+        if owner.get("tls") and not self._speaks_tls:
+            raise BadOption(
+                f"{self._follower.address}: its owner serves over TLS at {owner.get('address')}. "
+                "Without TLS this machine would hear nothing of it, and take over from an owner "
+                "that is well. Nothing was changed. Name the certificates to trust: --tls-ca FILE"
+            )
         return silent >= self._after and self.has_address and self.refusal is None
 
     def open(self, resolve: Mapping[str, object] | None = None) -> Engine:

@@ -364,7 +364,7 @@ class ThreadDoor(ProducingDoor):
             self.serving = Serving(absolute(self.path), make, reach)
             home, where = home_of(self._directory), public_address(self.serving.addresses)
             if home is not None and where is not None:
-                self._write_home(lambda: home.publish(where))
+                self._write_home(lambda: home.publish(where, tls=reach.tls_cert is not None))
         return self.serving
 
     def beat(self, quiet: float) -> None:

@@ -28,6 +28,10 @@ class HomeFollower:
         self._heard_at = clock.monotonic()
 
     @property
+    def address(self) -> str:
+        return self._log.address
+
+    @property
     def owner(self) -> dict[str, Any]:
         """What the home says of its owner; empty if it has none."""
         return self._log.history.said

@@ -239,11 +239,14 @@ class HomeOwner:
 
     # --- what it says of itself -------------------------------------------------------------------
 
-    def publish(self, address: str) -> None:
-        """Say in the home that this engine serves at `address`. Raises as `begin` says."""
+    def publish(self, address: str, *, tls: bool = False) -> None:
+        """Say in the home that this engine serves at `address`, and whether over TLS. Raises as
+        `begin` says.
+        """
         with self.apart():
-            if self.history.said.get("address") != address:
-                self.beat(address=address)
+            before = self.history.said
+            if before.get("address") != address or before.get("tls", False) != tls:
+                self.beat(address=address, tls=tls)
             calls, said = self.calls, json.dumps(self.history.said).encode()
             objects = calls.objects
             name = f"{self.history.term:010d}-{self.history.next:020d}"

@@ -179,8 +179,10 @@ class Home(Protocol):
         says so. Raises EngineFailed or OSError: then this engine writes nothing more.
         """
 
-    def publish(self, address: str) -> None:
-        """Say in the home that this engine serves at `address`. Raises as `beat` does."""
+    def publish(self, address: str, *, tls: bool) -> None:
+        """Say in the home that this engine serves at `address`, and whether over TLS. Raises as
+        `beat` does.
+        """
 
     def stats(self) -> Any:
         """Return what this engine knows of the home, as HomeStats."""

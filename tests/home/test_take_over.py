@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fmq
 import fmq.aio
-from fmq.errors import NotAStore, NotServed
+from fmq.engines.standby import Standby
+from fmq.errors import BadOption, NotAStore, NotServed
+from fmq.testing import FakeClock
 from tests.home.processes import fleet
+
+TLS = Path(__file__).parent.parent / "data" / "tls"
+CERTIFICATE, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
 
 
 def bodies(engine: fmq.RemoteEngine) -> list[bytes]:
@@ -120,6 +126,36 @@ def test_an_engine_that_serves_over_tcp_is_found(tmp_path: Path) -> None:
             assert caught.value.address is None  # it took over before it served
             with fmq.connect(home, token_file=str(token), retry_for=0) as client:
                 assert bodies(client) == [b"1", b"1"]
+
+
+def test_a_machine_that_could_not_hear_the_owner_does_not_stand_by(tmp_path: Path) -> None:
+    """It would take over from an owner that is well."""
+    home, token = f"file://{tmp_path}/home", tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("ab" * 32)
+    clock = FakeClock()
+
+    def standby(tls_ca: str | None = None) -> closing[Standby]:
+        where, mine = (home, str(tmp_path / "b")), "tcp://127.0.0.1:1"
+        how: dict[str, Any] = {"after": 3600, "serves_at": mine, "token_file": str(token)}
+        return closing(Standby(*where, None, clock, tls_ca=tls_ca, **how))
+
+    with fmq.open(tmp_path / "a", home=home) as engine:
+        for certificate, key in ((CERTIFICATE, KEY), (None, None)):
+            door: dict[str, Any] = {"tls_cert": certificate, "tls_key": key}
+            with engine.serve(tcp="127.0.0.1:0", token_file=str(token), **door):
+                with standby(certificate) as hears:
+                    assert not hears.may_take_over()
+                with standby() as other:
+                    if certificate is None:  # the last word counts
+                        assert not other.may_take_over()
+                        continue
+                    with pytest.raises(BadOption, match=r"TLS at tcp://127.*--tls-ca"):
+                        other.may_take_over()
+                    clock.advance(7200)
+                    with pytest.raises(BadOption):
+                        other.may_take_over()
+        engine.send("t", b"it is well")
 
 
 def test_a_server_ends_whichever_call_learns_of_the_next_owner(tmp_path: Path) -> None:
