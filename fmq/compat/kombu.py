@@ -134,7 +134,8 @@ class Transport(virtual.Transport):
             left = deadline - clock.monotonic()
             if left <= 0:
                 raise TimeoutError
-            self._wait(channels, min(left, self.polling_interval or WAIT_SECONDS))
+            if self._wait(channels, min(left, self.polling_interval or WAIT_SECONDS)):
+                return
 
     def _drain(self, channels: Iterable[FmqChannel]) -> bool:
         """Hand out the available messages of all channels. Return whether there were any.
@@ -153,14 +154,16 @@ class Transport(virtual.Transport):
                 found += channel.has_more() and channel.drain(0.0)
         return found > 0
 
-    def _wait(self, channels: Iterable[FmqChannel], seconds: float) -> None:
-        """Wait for a task, or until a task is done and makes room for another one."""
+    def _wait(self, channels: Iterable[FmqChannel], seconds: float) -> bool:
+        """Wait for a task, or until a task is done and makes room for another one. Return whether
+        a task was handed out.
+        """
         for channel in channels:
             if not channel.is_volatile:
-                channel.drain(seconds)
-                return
+                return channel.drain(seconds)
         with self._settled:
             self._settled.wait(seconds)
+        return False
 
 
 def _path_of(client: Any) -> str:

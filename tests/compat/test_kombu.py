@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,21 @@ def test_messages_are_taken_in_order_and_once(engine: fmq.Engine) -> None:
         assert taken(two.SimpleQueue("q")) == [{"number": number} for number in range(5)]
         assert taken(queue) == []
         assert queue.qsize() == 0
+
+
+def test_a_get_returns_a_message_that_comes_while_it_waits(engine: fmq.Engine) -> None:
+    with connected(engine) as one, connected(engine) as two, ThreadPoolExecutor(1) as pool:
+        queue = two.SimpleQueue("q")
+        got = pool.submit(one.SimpleQueue("q").get, timeout=60)
+        while not any(each.seen_seconds == 0 for each in members(engine)):
+            assert not got.done()
+        queue.put("a")
+        assert got.result().payload == "a"
+
+
+def members(engine: fmq.Engine) -> list[fmq.MemberInfo]:
+    """Return who is in the group of kombu; one that waits in a poll was seen 0 seconds ago."""
+    return engine.group("kombu").members() if engine.groups("kombu") else []
 
 
 def test_a_message_that_is_not_acked_is_redelivered(engine: fmq.Engine) -> None:
