@@ -28,7 +28,7 @@ from urllib.request import Request, urlopen
 from fmq.errors import HomeRefused
 from tools.ports import free_port, free_ports
 
-START_SECONDS = 60
+START_SECONDS = 120
 
 
 class HomeServer(Protocol):

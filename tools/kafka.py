@@ -30,7 +30,7 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 <version>{VERSION}</version></dependency><dependency><groupId>org.slf4j</groupId>
 <artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency></dependencies></project>"""
 JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.disable.jmx=true"]
-FETCH_SECONDS, START_SECONDS = 240, 90
+FETCH_SECONDS, START_SECONDS = 240, 120
 HASHES = Path(__file__).with_suffix(".sha256")  # as `sha256sum *.jar` writes and reads them
 # ApiVersions, version 0: length, key, version, number of the request, name of the client
 ASK = bytes.fromhex("0000000f 0012 0000 00000001 0005") + b"ready"

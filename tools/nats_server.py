@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools.ports import free_port
 
-START_SECONDS = 30
+START_SECONDS = 120
 
 
 def missing() -> str:

@@ -22,7 +22,7 @@ from crash_tests.bound.ways import PRODUCER, Refused, Shop, Way
 from crash_tests.real.load import Teller
 from fmq.errors import AlreadyDecided
 
-SETTLE_SECONDS = 10.0
+SETTLE_SECONDS = 60.0
 AGAIN_SECONDS = 0.01  # how long to wait after an order that was not placed
 
 

@@ -21,7 +21,7 @@ from types import TracebackType
 SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN, FS_IOC_SHUTDOWN: _IOR('X', 125, u32)
 FLUSH_LOG, DROP_LOG = 1, 2  # whether the file system's journal is written first
 MIB = 1 << 20
-BUSY_SECONDS = 10.0
+BUSY_SECONDS = 60.0
 
 # How each is made, and the smallest image that it takes.
 KINDS = {

@@ -29,7 +29,7 @@ CONTROL_CUTS_MAX = 10
 FUTURES = 5  # how many disks of each cut are tried, besides that with all writes and that with none
 OPERATIONS_MAX = 60  # after at most so many operations the device fails
 FAIL_SECONDS = 2.0
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 
 
 class Reordered:
