@@ -10,27 +10,22 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 import fmq
 from fmq.arguments.path import without_secrets
 from fmq.basics.clock import SystemClock
+from fmq.cli.arguments import seconds
+from fmq.cli.beside import check_beside, open_beside
 from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Output, note
 from fmq.cli.resolve_option import add_resolve, databases_in
 from fmq.cli.supervised import notify, passed_sockets
-from fmq.errors import BadOption
 from fmq.recovery.layout import SERVER_LOG
-from fmq.server.doors import Reach, check_reach
-from fmq.wire.network import listen_on, parse_address, public_address
+from fmq.server.doors import Reach, check_reach, listen_at
+from fmq.wire.network import public_address
 
 if TYPE_CHECKING:
     from fmq.metrics import MetricsPage
@@ -99,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, listens: bool) -> None:
         "http://127.0.0.1:4318/v1/metrics; needs the extra otel",
     )
     parser.add_argument(
-        "--otlp-every", metavar="SECONDS", type=float, default=60.0, help="60 by default"
+        "--otlp-every", metavar="SECONDS", type=seconds, default=60.0, help="60 by default"
     )
     parser.add_argument(
         "--otlp-messaging-names",
@@ -200,11 +195,12 @@ def _open_home(
     from fmq.engines.startup import disk_of
     from fmq.home.home_addresses import check_address, home_disk
 
+    check_beside(chosen)  # a wrong line must not cost the owner its home
     where = None
     if chosen.tcp is not None:
         sockets.append(bound(chosen.tcp))
         where = public_address([sockets[-1].getsockname()])
-    check_reach(reach_of(chosen, sockets))  # a wrong line must not cost the owner its home
+    check_reach(reach_of(chosen, sockets))  # for the same reason
     disk = disk_of(options or fmq.Options())
     return opened(disk=home_disk(disk, check_address(chosen.home), SystemClock(), address=where))
 
@@ -216,8 +212,8 @@ def reach_of(chosen: argparse.Namespace, sockets: Sequence[socket.socket]) -> Re
 
 
 def bound(text: str) -> socket.socket:
-    """Return a socket that has taken an address, and does not listen yet."""
-    return listen_on(parse_address(text), now=False)
+    """Return a socket that has taken an address, and does not listen yet. Raises BadOption."""
+    return listen_at(text, now=False)
 
 
 def code_of(failure: fmq.EngineFailed | None) -> int:
@@ -251,9 +247,7 @@ def serve(
         ):
             if chosen.on_demand:
                 server.gives_way(end)
-            page = pages.enter_context(_page(engine, chosen.http))
-            pages.enter_context(_otlp(engine, chosen))
-            door = pages.enter_context(_rocketmq(engine, chosen.rocketmq, chosen.rocketmq_options))
+            page, door = open_beside(engine, chosen, pages)
             notify("READY=1")
             if not chosen.on_demand:
                 _say_where(chosen, server, page, door)
@@ -273,56 +267,6 @@ def _failure_of(engine: fmq.Engine) -> fmq.EngineFailed | None:
         except fmq.EngineFailed as error:
             return error
     return None
-
-
-def _page(engine: fmq.Engine, where: str | None) -> AbstractContextManager[MetricsPage | None]:
-    """Return the page for Prometheus, if one is asked for."""
-    if where is None:
-        return nullcontext()
-    from fmq.metrics import MetricsPage  # imported here: it is slow to import, and few need it
-
-    return MetricsPage(engine, where)
-
-
-@contextmanager
-def _otlp(engine: fmq.Engine, chosen: argparse.Namespace) -> Iterator[None]:
-    """Send the metrics to a collector of OpenTelemetry, if one is named. Raises ExtraMissing."""
-    if chosen.otlp is None:
-        yield
-        return
-    from fmq.otel import MetricsExport  # imported here: it is slow to import, and few need it
-    from fmq.otel.to_collector import exporter_to
-
-    how = {"every": chosen.otlp_every, "messaging_names": chosen.otlp_messaging_names}
-    exporter = exporter_to(chosen.otlp)
-    try:
-        with MetricsExport(engine, exporter, **how):
-            yield
-    finally:
-        exporter.shutdown()
-
-
-def _rocketmq(
-    engine: fmq.Engine, where: str | None, options: str | None
-) -> AbstractContextManager[Any]:
-    """Return the server for clients of RocketMQ, if one is asked for. A package of its own has it,
-    because it needs grpc. Raises BadOption if the package is not installed.
-    """
-    if where is None:
-        if options is not None:
-            raise BadOption("--rocketmq-options needs --rocketmq. Nothing is served.")
-        return nullcontext()
-    from importlib.metadata import entry_points  # imported here: it is slow, and few need it
-
-    found = [*entry_points(group="fmq.doors", name="rocketmq")]
-    if not found:
-        raise BadOption(
-            "--rocketmq needs the package fmq-rocketmq, which is not installed here: pip install "
-            "fmq-rocketmq. Nothing is served."
-        )
-    chosen = {} if options is None else json.loads(options)
-    opened: AbstractContextManager[Any] = found[0].load()(engine, where, **chosen)
-    return opened
 
 
 def _say_where(

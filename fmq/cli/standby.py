@@ -18,6 +18,7 @@ from fmq.arguments.path import without_secrets
 from fmq.basics.clock import SystemClock
 from fmq.cli import serve
 from fmq.cli.arguments import seconds
+from fmq.cli.beside import check_beside
 from fmq.cli.codes import FINE
 from fmq.cli.output import Output, note
 from fmq.cli.resolve_option import databases_in
@@ -68,8 +69,9 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
     serve.allow_many_files()
     with serve.signals_wait(), serve.logs(None):
         while True:
+            check_beside(chosen)  # before it is too late to mend it
             socket = serve.bound(chosen.tcp)
-            check_reach(serve.reach_of(chosen, [socket]))  # before it is too late to mend it
+            check_reach(serve.reach_of(chosen, [socket]))  # for the same reason
             engine = _stand_by(chosen, socket)
             if engine is None:
                 return FINE

@@ -54,7 +54,7 @@ def open_doors(path: str, reach: Reach) -> list[Door]:
     made: list[socket.socket] = []
     try:
         if reach.tcp is not None:
-            made.append(_listen_on(reach.tcp))
+            made.append(listen_at(reach.tcp))
         doors = []
         for each in (*given, *made):
             each.setblocking(False)
@@ -86,10 +86,11 @@ def check_reach(reach: Reach) -> tuple[bytes | None, SSLContext | None]:
     return token, context
 
 
-def _listen_on(text: str) -> socket.socket:
+def listen_at(text: str, *, now: bool = True) -> socket.socket:
+    """Do as `listen_on` does at the address that `text` names. Raises BadOption."""
     address = parse_address(text)
     try:
-        return listen_on(address)
+        return listen_on(address, now=now)
     except OSError as error:
         raise BadOption(
             f"{address}: this process cannot listen there ({error.strerror}). Nothing was changed."
