@@ -157,3 +157,56 @@ def test_a_user_of_the_group_can_read_and_not_write(mode: int, says: str) -> Non
         assert as_other(path, GROUP + 1) == "Unreadable"
     finally:
         shutil.rmtree(path)
+
+
+CALLS = """
+import os, sys, tempfile
+path, home = sys.argv[1:]
+import fmq
+homes = [home]
+from fmq.basics.clock import SystemClock
+from fmq.engines.standby import Standby
+
+def standby(path):
+    Standby(homes.pop(), path, None, SystemClock(), after=1, serves_at="tcp://127.0.0.1:1")
+
+def connect(path):
+    fmq.connect(path, retry_for=0)
+
+def tried(path):
+    for call in fmq.open, connect, fmq.check, standby, fmq.stop:
+        try:
+            call(path)
+        except fmq.FmqError as error:
+            yield str(error)
+
+with tempfile.TemporaryDirectory() as own:
+    fmq.open(own + "/d").close()
+    homes.append(f"file://{own}/home")
+    [*tried(own + "/none/d")]  # imports what is needed, while this process may read where Python is
+os.setgroups([]); os.setgid(64_000); os.setuid(64_000)
+print(*tried(path), sep="\\n")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_who_may_not_enter_a_directory_is_told_whose_it_is() -> None:
+    """Whichever call is made, and what to do."""
+    path = Path(tempfile.mkdtemp(prefix="fmq-other-"))
+    try:
+        path.chmod(0o755)
+        fmq.open(path / "d").close()
+        (path / "home").mkdir()
+        (path / "home").chmod(0o777)
+        done = subprocess.run(
+            [sys.executable, "-c", CALLS, str(path / "d"), f"file://{path}/home"],
+            cwd=Path(fmq.__file__).parent.parent, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        said = done.stdout.splitlines()
+        assert len(said) == 5, said or done.stderr
+        for each in said:
+            assert f"Permission denied, as {path}/d belongs to root, with mode 700" in each
+            assert "this process to the user 64000" in each
+            assert "Nothing was changed" in each and "over TCP, with a token" in each
+    finally:
+        shutil.rmtree(path)

@@ -9,6 +9,7 @@ from fmq.basics.clock import Clock
 from fmq.engines.engine import Engine
 from fmq.engines.startup import disk_of, open
 from fmq.errors import BadOption, FmqError
+from fmq.errors.storage_errors import unreadable_within
 from fmq.home.home_addresses import check_address, home_log
 from fmq.home.home_follower import HomeFollower
 from fmq.remote.owner_question import OwnerQuestion
@@ -33,7 +34,7 @@ class Standby:
     ) -> None:
         """`after` seconds of silence are enough. `serves_at` is where this machine will serve.
 
-        Raises Locked, HomeRefused or HomeBehind.
+        Raises Locked, HomeRefused, HomeBehind or Unreadable.
         """
         self._path = path
         self._options = options
@@ -43,7 +44,8 @@ class Standby:
         disk = disk_of(options or Options())
         log = home_log(disk, check_address(home), clock, address=serves_at)
         try:
-            self._follower = HomeFollower(disk, path, log, clock)
+            with unreadable_within(path):
+                self._follower = HomeFollower(disk, path, log, clock)
         except BaseException:
             log.close()
             raise

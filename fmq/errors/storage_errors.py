@@ -185,6 +185,10 @@ BROKEN_DISK = (
     "and restore the rest from a backup."
 )
 ONLY_READ = "It may only be read there: look with fmq.open(path, read_only=True)."
+NOT_YOURS = (
+    "If it is not yours to open, run this as the user who owns it, or connect to what that user "
+    "serves, over TCP, with a token. If it is yours, put its mode right."
+)
 TOO_MANY_FILES = "Close some files, or raise the limit (`ulimit -n`), and call again."
 NO_BUCKET = (
     "If it is the bucket, the credentials, the region or the endpoint, put that right: they are "
@@ -195,6 +199,7 @@ ADVICE_BY_ERRNO = {
     errno.EIO: BROKEN_DISK,
     errno.EUCLEAN: BROKEN_DISK,
     errno.EROFS: ONLY_READ,
+    errno.EACCES: NOT_YOURS,
     errno.EMFILE: TOO_MANY_FILES,
     errno.ENFILE: TOO_MANY_FILES,
 }

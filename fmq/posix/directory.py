@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from fmq.errors import Locked, RemoteFileSystem
 from fmq.machine.disk import PAGE_BYTES, Page
+from fmq.posix.denied import denied
 from fmq.posix.descriptors import (
     FILE_MODE,
     UNFOLLOWED,
@@ -64,7 +65,10 @@ class RealDirectory:
         return self._file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def _file(self, name: str, flags: int) -> RealFile:
-        fd = os.open(name, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
+        try:
+            fd = os.open(name, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
+        except PermissionError as error:
+            raise denied(error, os.path.join(self.path, name)) from None
         if flags & os.O_CREAT:
             set_mode_or_close(fd, self.file_mode)
         return RealFile(fd, os.path.join(self.path, name), self._writer)
@@ -97,10 +101,13 @@ class RealDirectory:
                 os.mkdir(name, 0o700, dir_fd=self._fd)
             except FileExistsError:
                 make = False
-        fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        path = os.path.join(self.path, name)
+        try:
+            fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        except PermissionError as error:
+            raise denied(error, path) from None
         if make:
             set_mode_or_close(fd, directory_mode(self.file_mode))
-        path = os.path.join(self.path, name)
         where = path, fd, self._writer, self._mounted
         return RealDirectory(*where, allow_remote=self._allow_remote, file_mode=self.file_mode)
 
@@ -108,7 +115,10 @@ class RealDirectory:
         remote = self._mounted.remote
         if remote is not None and not self._allow_remote:
             raise RemoteFileSystem(self.path, remote)
-        return self._lock(name).take(is_local=remote is None)
+        try:
+            return self._lock(name).take(is_local=remote is None)
+        except PermissionError as error:
+            raise denied(error, os.path.join(self.path, name)) from None
 
     def locked_by(self, name: str) -> Locked | None:
         return self._lock(name).holder()

@@ -9,6 +9,7 @@ import sys
 from fmq.arguments.path import check_local
 from fmq.errors import NotAStore, UnsupportedSystem
 from fmq.errors.storage_errors import no_directory, no_parent
+from fmq.posix.denied import denied
 from fmq.posix.descriptors import FILE_MODE, IS_POSIX, close, directory_mode, set_mode_or_close
 from fmq.posix.directory import RealDirectory
 from fmq.posix.full_sync import CAN_SYNC, full_sync
@@ -39,9 +40,11 @@ class RealDisk:
         check_local(path)
         if make and not CAN_SYNC:
             raise UnsupportedSystem(sys.platform, can_read=True)
-        is_new = make and self._make(path)
         try:
+            is_new = make and self._make(path)
             fd = os.open(path, os.O_DIRECTORY | os.O_CLOEXEC)
+        except PermissionError as error:
+            raise denied(error, path) from None
         except (FileNotFoundError, NotADirectoryError) as error:
             raise no_directory(path, error) from None
         if is_new:

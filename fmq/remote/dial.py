@@ -21,6 +21,7 @@ from fmq.bind.databases import check_resolve
 from fmq.errors import FmqError, Locked
 from fmq.errors.storage_errors import no_directory, no_parent
 from fmq.posix import RealDisk
+from fmq.posix.denied import denied
 from fmq.recovery.layout import LOCK, SERVER_LOG
 from fmq.remote.lazy_door import LazyDoor
 from fmq.remote.link import FOLLOWER_SILENCE_SECONDS
@@ -181,7 +182,7 @@ class Dialer:
             self._refuse_path(error, was_made=True)
             raise
         if not owns(self._path):
-            raise PermissionError(f"{self._path} belongs to another user, who has to serve it")
+            raise denied(PermissionError(errno.EACCES, "its user has to serve it"), self._path)
         deadline = self._clock.monotonic() + START_SECONDS
 
         def wait(seconds: float) -> None:
@@ -199,9 +200,11 @@ class Dialer:
             return self._start(deadline)
 
     def _refuse_path(self, error: OSError, *, was_made: bool = False) -> None:
-        """Raise NotAStore if no process can ever serve the path. `was_made` says that `error` came
-        from making the directory.
+        """Raise NotAStore if no process can ever serve the path, and say whose it is if this user
+        may not enter it. `was_made` says that `error` came from making the directory.
         """
+        if isinstance(error, PermissionError):
+            raise denied(error, self._path) from error
         if error.errno in NO_PATH:
             if not is_directory(split(self._path)[0]):
                 raise no_parent(self._path) from error

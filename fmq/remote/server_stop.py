@@ -10,6 +10,7 @@ from fmq.arguments.names import check_seconds
 from fmq.arguments.path import PathLike, check_local, text_of
 from fmq.basics.clock import Clock, SystemClock, sleep
 from fmq.errors import Closed, Locked, NotServed, OutcomeUnknown
+from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory
 from fmq.posix import RealDisk
 from fmq.recovery import checkpoint as checkpoints
@@ -48,7 +49,9 @@ def stop(path: str | PathLike, *, timeout: float = 10.0) -> Stopped:
     """
     where, clock = absolute(check_local(text_of(path))), SystemClock()
     seconds = check_seconds("timeout", timeout)
-    with closing(RealDisk().directory(where, make=False)) as directory:
+    with unreadable_within(where):
+        opened = RealDisk().directory(where, make=False)
+    with closing(opened) as directory:
         locked = directory.locked_by(LOCK)
         if locked is None:
             return Stopped(where, None, _is_clean(directory))

@@ -18,6 +18,7 @@ from fmq import buckets
 from fmq.basics.own_process import here
 from fmq.buckets import in_bucket
 from fmq.errors import NotAStore
+from fmq.errors.storage_errors import unreadable_within
 from fmq.home.home_addresses import is_home, objects_at, without_secrets
 from fmq.home.home_reader import HomeReadDirectory
 from fmq.home.objects import Objects, read_together
@@ -49,7 +50,11 @@ def as_home(path: str) -> str:
                 "database finds it on each machine, such as ~/.pgpass."
             )
         return HOME + path.removeprefix(HOME)
-    with suppress(NotAStore), closing(buckets.directory_at(path)) as directory:
+    with (
+        suppress(NotAStore),
+        unreadable_within(path),
+        closing(buckets.directory_at(path)) as directory,
+    ):
         if SLOTS in directory.names():
             return f"{HOME}{path}" if in_bucket(path) else f"{HOME}file://{path}"
     return path
