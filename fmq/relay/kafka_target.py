@@ -26,6 +26,8 @@ from fmq.relay.target import RelayBatch, RelayPlace
 
 T = TypeVar("T")
 SECONDS = 30  # how long a call of the broker may take until the relay is in doubt
+TRANSACTION_SECONDS = 20  # for how long Kafka leaves a transaction of a relay open
+KNOWN_SECONDS = 5  # for how long a broker may not know a topic that was made just now
 PLACE_KEY = b"place"
 SHUT_OUT = KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED
 MISSING = (
@@ -63,7 +65,10 @@ def create_topics(
 
 
 def make_topics(admin: AdminClient, wanted: list[NewTopic], seconds: float = SECONDS) -> None:
-    """Make topics that may be there. A broker that does not answer is asked again for a while."""
+    """Make topics that may be there, and wait until they are shown. A broker that does not answer
+    is asked again for a while.
+    """
+    ends = monotonic() + seconds
 
     def make() -> None:
         asked = admin.create_topics(wanted, request_timeout=seconds / 3)
@@ -79,6 +84,18 @@ def make_topics(admin: AdminClient, wanted: list[NewTopic], seconds: float = SEC
     except KafkaFailed as error:
         what, topic = error.args
         raise RelayError(f"Kafka makes no topic {topic!r}: {what.str()}") from error
+    with explained():
+        while not _are_shown(admin, {each.topic for each in wanted}):
+            if monotonic() > ends:
+                raise Unsure("Kafka has made the topics, and does not show them yet")
+            sleep(0.05)
+
+
+def _are_shown(admin: AdminClient, topics: set[str]) -> bool:
+    shown = patiently(lambda: admin.list_topics(timeout=SECONDS)).topics
+    return all(
+        topic in shown and shown[topic].partitions and not shown[topic].error for topic in topics
+    )
 
 
 class KafkaTarget:
@@ -118,7 +135,7 @@ class KafkaTarget:
             {
                 **self._at,
                 "transactional.id": f"fmq-relay-{self._name}",
-                "transaction.timeout.ms": 20_000,
+                "transaction.timeout.ms": 1000 * TRANSACTION_SECONDS,
                 "linger.ms": 5,
                 "partitioner": "murmur2_random",
                 "delivery.report.only.error": True,
@@ -220,15 +237,18 @@ class KafkaTarget:
 
 
 def patiently(call: Callable[[], T], seconds: float = SECONDS) -> T:
-    """Return what `call` returns, and repeat it for a while where Kafka says that this helps."""
-    ends = monotonic() + seconds
+    """Return what `call` returns, and repeat it for a while where Kafka says that this helps, and
+    for a short while where it does not know a topic.
+    """
+    began = monotonic()
     while True:
         try:
             return call()
         except KafkaFailed as error:
             what = error.args[0]
             passes = what.retriable() or what.code() in PASSING
-            if what.fatal() or not passes or monotonic() > ends:
+            known = min(seconds, KNOWN_SECONDS) if what.code() in MISSING else 0
+            if what.fatal() or monotonic() > began + (seconds if passes else known):
                 raise
             sleep(0.1)
 
@@ -248,7 +268,8 @@ def explained() -> Iterator[None]:
         what = cause.args[0]
         if what.code() in SHUT_OUT:
             raise RelayTakenOver(
-                f"another relay of this name has claimed Kafka: {what.str()}. Nothing of the last "
+                "another relay of this name has claimed Kafka, or this one was stopped for more "
+                f"than {TRANSACTION_SECONDS} s within a batch: {what.str()}. Nothing of the last "
                 "batch of this one is there."
             ) from error
         if what.code() in MISSING:

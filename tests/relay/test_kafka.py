@@ -23,11 +23,17 @@ from tests.budget import BUDGET
 
 pytest.importorskip("confluent_kafka", reason="no client of Kafka on this machine")
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from fmq.relay.kafka_target import KafkaTarget, create_topics, make_topics, positions_topic
+from fmq.relay.kafka_target import (
+    KafkaTarget,
+    create_topics,
+    make_topics,
+    patiently,
+    positions_topic,
+)
 from tests.relay.planted import (
     CAUGHT_BY,
     Planted,
@@ -243,6 +249,17 @@ def until_shown(is_shown: Callable[[], bool]) -> None:
     ends = monotonic() + 60
     while not is_shown():
         assert monotonic() < ends
+
+
+def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again() -> None:
+    codes = iter([KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
+
+    def ask() -> str:
+        for code in codes:
+            raise KafkaException(KafkaError(code))
+        return "known"
+
+    assert patiently(ask) == "known"
 
 
 def test_a_broker_that_does_not_answer_makes_no_topic() -> None:
