@@ -34,6 +34,7 @@ from benchmarks.spark import QUIET
 from fmq.spark.source import DataSource
 from fmq.spark.write_options import parse_write
 from fmq.spark.writers import StreamWriter
+from tools.spark_streams import ended
 
 BODY = b"%0100d"
 LOOK_SECONDS = 0.005
@@ -131,20 +132,19 @@ def run(spark: SparkSession, folder: str, rows: int, undecided_mib: int) -> int:
     writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
     writer = writer.option("noted", f"{folder}/noted").trigger(availableNow=True)
     began = time.perf_counter()
-    query = writer.start(sink)
     refused = ""
     try:
-        query.awaitTermination()
+        query = ended(lambda: writer.start(sink))
     except StreamingQueryException as error:
         refused = str(error)
     took = time.perf_counter() - began
-    batches = [each for each in query.recentProgress if each["numInputRows"]]
     said = json.loads(engine.communicate()[0])
     if refused:
         said_why = [line for line in refused.splitlines() if line.startswith("fmq.errors.")]
         print("\n".join(said_why[:1]) or refused)
         print(f"rows that looks saw: {[*said['seen']]}; {said['left']} transactions left behind")
         return 1
+    batches = [each for each in query.recentProgress if each["numInputRows"]]
     looks = {int(there): times for there, times in said["seen"].items()}
     halves = sum(times for there, times in looks.items() if there not in (0, rows))
     print(f"{len(batches)} batch of {batches[0]['numInputRows']:,} rows in {took:.1f} s, of which")

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -48,6 +49,7 @@ QUIET = {
 def drive(folder: Path) -> None:
     """Write what is new until the file `calm` is there, and then what is left."""
     import fmq.spark
+    from tools.spark_streams import ended
 
     spark = fmq.spark.session("kills", "local[2]", **(QUIET | spark_delta.settings()))
     spark.sparkContext.setLogLevel("ERROR")
@@ -58,7 +60,7 @@ def drive(folder: Path) -> None:
         chosen = rows.load(str(folder / "shop")).select("body", "position")
         writer = chosen.writeStream.trigger(availableNow=True).format("delta")
         writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-        writer.start(str(folder / "table")).awaitTermination()
+        ended(partial(writer.start, str(folder / "table")))
         if last:
             return
 

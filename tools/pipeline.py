@@ -58,12 +58,14 @@ def measure(shop: Path, devices: int = 4, each: int = 50) -> None:
 
 def clean(spark: Any, shop: Path, checkpoint: Path) -> None:
     """Let Spark make `cleaned` of `measured`: each of its batches is one transaction."""
+    from tools.spark_streams import ended
+
     with fmq.open(shop) as engine, engine.serve():
         rows = spark.readStream.format("fmq").option("topic", "measured").load(str(shop))
         rows.createOrReplaceTempView("measured")
         writer = spark.sql(CLEAN).writeStream.format("fmq").option("topic", "cleaned")
         writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-        writer.start(str(shop)).awaitTermination()
+        ended(lambda: writer.start(str(shop)))
 
 
 def clean_here(shop: Path) -> None:

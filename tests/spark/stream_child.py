@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tools.spark_streams import ended
+
 
 def run(
     spark: SparkSession, path: str, checkpoint: str, out: Path, killed_at: int | None = None
@@ -23,7 +25,7 @@ def run(
 
     rows = spark.readStream.format("fmq").option("maxRecordsPerTrigger", "20").load(path)
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    ended(writer.trigger(availableNow=True).start)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import fmq
-
-LATE = "Python worker failed to connect back"
-"""Spark says this after ten seconds, and no setting gives a busy machine more."""
+from tools.spark_streams import ended
 
 
 class Stream:
@@ -36,18 +33,10 @@ class Stream:
         self.batches.append(batch.collect())
 
     def drain(self, path: str, **options: str) -> list[list[Row]]:
-        """The batches of a query that ends by itself. If the source's Python was late, it has read
-        nothing, and begins again.
-        """
+        """The batches of a query that ends by itself."""
         before = len(self.batches)
-        while True:
-            try:
-                self.start(path, now=True, **options).awaitTermination()
-            except StreamingQueryException as error:
-                if LATE not in str(error):
-                    raise
-            else:
-                return self.batches[before:]
+        ended(lambda: self.start(path, now=True, **options))
+        return self.batches[before:]
 
     @property
     def rows(self) -> list[Row]:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.lake.conftest import add_to
 from tests.spark.reading import Reader
+from tools.spark_streams import ended
 
 boto3 = pytest.importorskip("boto3")
 moto = pytest.importorskip("moto.server")
@@ -40,7 +41,7 @@ def test_a_bucket_is_read_by_batches_and_by_a_stream(spark: SparkSession, tmp_pa
         stream = spark.readStream.format("fmq").load(address).select("topic", "offset", "body")
         writer = stream.writeStream.format("memory").queryName("bucket")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        ended(writer.trigger(availableNow=True).start)
         assert sorted(spark.table("bucket").collect()) == sorted(wanted)
     finally:
         server.stop()

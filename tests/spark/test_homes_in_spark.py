@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.home.test_homes_as_tables import LARGE, owner_of
+from tools.spark_streams import ended
 
 boto3 = pytest.importorskip("boto3")
 moto = pytest.importorskip("moto.server")
@@ -32,7 +33,7 @@ def test_a_fleet_of_homes_is_read_by_batches_and_by_a_stream(
         stream = spark.readStream.format("fmq").load(f"{homes}/*").select("engine", "offset")
         writer = stream.writeStream.format("memory").queryName("homes")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        ended(writer.trigger(availableNow=True).start)
         assert {*map(tuple, spark.table("homes").collect())} == wanted
 
 

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import fmq
+from tools.spark_streams import caught_up
 
 
 @pytest.fixture
@@ -60,9 +61,8 @@ def test_the_progress_says_how_far_behind_a_stream_is(
     options = {"minRecordsPerTrigger": "150", "maxRecordsPerTrigger": "100"}
     rows = spark.readStream.format("fmq").options(**options).load(path)
     writer = rows.writeStream.format("noop").trigger(processingTime="10 milliseconds")
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query = caught_up(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start)
     try:
-        query.processAllAvailable()
         [progress] = [each for each in query.recentProgress if each["numInputRows"]]
     finally:
         query.stop()

@@ -15,6 +15,7 @@ import fmq
 from tests.spark import stream_child
 from tests.spark.reading import Reader
 from tests.spark.streaming import Stream, end_offset, shown_by_queue
+from tools.spark_streams import caught_up, ended
 
 
 @pytest.fixture
@@ -72,9 +73,8 @@ def test_a_stream_beside_an_engine_gets_whole_transactions(stream: Stream, tmp_p
 
         rows = stream.spark.readStream.format("fmq").option("startingPosition", "latest")
         writer = rows.load(path).writeStream.foreachBatch(take)
-        query = writer.option("checkpointLocation", stream.checkpoint).start()
+        query = caught_up(writer.option("checkpointLocation", stream.checkpoint).start)
         try:
-            query.processAllAvailable()
             assert stream.rows == []
             undecided = engine.transaction(tx_id="late")
             undecided.send("orders", b"late")
@@ -108,9 +108,8 @@ def test_new_directories_join_a_stream_over_several(stream: Stream, tmp_path: Pa
 
     send("one", "1")
     send("two", "1")
-    query = stream.start(str(fleet / "*"))
+    query = caught_up(lambda: stream.start(str(fleet / "*")))
     try:
-        query.processAllAvailable()
         send("one", "2")
         send("three", "1")
         query.processAllAvailable()
@@ -135,8 +134,7 @@ def test_a_gap_fails_a_stream_or_is_skipped_and_counted(stream: Stream, tmp_path
         engine.checkpoint()
         with pytest.raises(StreamingQueryException, match=r"the journal from position \d+ up to"):
             stream.drain(path)
-        query = stream.start(path, now=True, onGap="skip")
-        query.awaitTermination()
+        query = ended(lambda: stream.start(path, now=True, onGap="skip"))
         [queue] = engine.queues("orders")
         gap = engine.stats().first_position
     offsets = [row["offset"] for row in stream.rows]

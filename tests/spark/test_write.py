@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import fmq
+from tools.spark_streams import ended
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def stream(spark: SparkSession, top: Path, engine: fmq.Engine) -> None:
     rows = spark.readStream.format("fmq").load(str(top / "source")).select("body", "key")
     writer = rows.writeStream.format("fmq").option("topic", "out").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(top / "checkpoint"))
-    writer.start(str(engine.path)).awaitTermination()
+    ended(lambda: writer.start(str(engine.path)))
 
 
 def test_each_batch_of_a_stream_is_there_once(
