@@ -281,7 +281,7 @@ def test_erase_works_on_a_loop_and_through_a_client(tmp_path: Path) -> None:
             assert sum(each.erased for queue in found for each in queue) == 1
 
         async def on_a_loop() -> None:
-            async with fmq.aio.connect(tmp_path, start=False, retry_for=5) as face:
+            async with fmq.aio.connect(tmp_path, start=False) as face:
                 assert (await face.erase("t", key="k")).messages == 1
 
         with engine.serve():

@@ -452,7 +452,7 @@ def stage(request: Any, tmp_path: Path) -> Iterator[Stage]:
         made.name = request.param
         yield made
     else:
-        connecting: Any = fmq.aio.connect(tmp_path / "data", start=False, retry_for=5)
+        connecting: Any = fmq.aio.connect(tmp_path / "data", start=False)
         face_of = loop.run_until_complete
         made = OnDisk(tmp_path, lambda _: Blocking(loop, face_of(connecting.__aenter__())))
         made.name = request.param

@@ -50,7 +50,7 @@ def on_loop(request: Any, engine: fmq.Engine) -> Run:
         if engine.path == "data":
             await story(fmq.aio.of(engine))
             return
-        async with fmq.aio.connect(engine.path, start=False, retry_for=5) as face:
+        async with fmq.aio.connect(engine.path, start=False) as face:
             await story(face)
 
     return lambda story: run(story_of(story))

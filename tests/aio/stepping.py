@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from selectors import DefaultSelector, SelectorKey
 from typing import Any
 
-FINISH_SECONDS = 20.0
+FINISH_SECONDS = 60.0
 PROGRESS_SECONDS = 5.0
 
 

@@ -34,7 +34,7 @@ def test_rows_and_messages_commit_together_or_not_at_all(
                 except fmq.RollBack:
                     pass
             async with face.consumer("orders", group="g") as consumer:
-                (delivery,) = await consumer.poll(timeout=5)
+                (delivery,) = await consumer.poll(timeout=60)
                 async with face.transaction(producer="shop", bind=connection) as tx:
                     await connection.execute("INSERT INTO orders VALUES ('passed on')")
                     tx.ack(delivery)

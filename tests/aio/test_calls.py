@@ -330,7 +330,7 @@ def test_a_checker_may_be_a_coroutine(on_loop: Any) -> None:
             await asyncio.sleep(0)
             return "commit"
 
-        settled = await face.settle(timeout=20)
+        settled = await face.settle(timeout=60)
         assert settled.committed == ("x",)
         assert (await tx.outcome()).state == "committed"
 

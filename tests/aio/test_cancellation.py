@@ -124,7 +124,7 @@ def test_a_cancelled_poll_holds_no_message(
     untried.
     """
 
-    async def other(timeout: float = 5.0) -> int:
+    async def other(timeout: float = 60.0) -> int:
         found = await consumer.poll(timeout=timeout)
         for each in found:
             assert each.attempt == 1
@@ -163,7 +163,7 @@ def test_a_cancelled_ack_is_written_or_leaves_the_message_held(
         stepper.run(each.ack())
     for turns in range(8):
         engine.send("known", b"x")
-        (delivery,) = stepper.run(consumer.poll(timeout=5))
+        (delivery,) = stepper.run(consumer.poll(timeout=60))
         task = stepper.cancel_after(turns, delivery.ack)
         if task.cancelled() and "cannot be taken back" not in note_of(task):
             stepper.run(delivery.ack())
@@ -190,7 +190,7 @@ class Calls:
     def _delivery(self) -> Any:
         self._ack_all()
         self.engine.send("known", b"x")
-        (delivery,) = self.run(self.consumer.poll(timeout=5))
+        (delivery,) = self.run(self.consumer.poll(timeout=60))
         return delivery
 
     def take(self) -> Cancelled:
@@ -347,7 +347,7 @@ def test_anyio_cancels_at_each_await(face: fmq.aio.AsyncEngine, stepper: Stepper
                 scope.cancel()
                 await face.send("known", b"never")
             sent = asyncio.ensure_future(face.send("known", b"x"))
-            assert [each.body for each in await consumer.poll(timeout=5)] == [b"x"]
+            assert [each.body for each in await consumer.poll(timeout=60)] == [b"x"]
             await sent
 
     stepper.run(story())

@@ -27,7 +27,7 @@ def test_two_cancellations_of_one_task_wait_for_its_running_write() -> None:
 
         def stand() -> None:
             begun.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
 
         door.before("write", stand, names="*.seg")
         task = asyncio.create_task(face.send("t", b"second"))

@@ -23,7 +23,7 @@ def test_a_loop_is_served_over_tls(tmp_path: Path) -> None:
             async with engine.consumer("t", group="g") as consumer:
                 got = 0
                 while got < 40:
-                    for delivery in await consumer.poll(limit=100, timeout=20):
+                    for delivery in await consumer.poll(limit=100, timeout=60):
                         got += len(delivery.body) == 100_000
                         await delivery.ack()
 

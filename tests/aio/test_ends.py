@@ -74,7 +74,7 @@ def test_several_loops_in_several_threads_share_one_client(tmp_path: Path) -> No
                 async with face.consumer(f"t{number}", group="g") as consumer:
                     for n in range(20):
                         await asyncio.gather(*[face.send(f"t{number}", b"%d" % n)] * 1)
-                        (delivery,) = await consumer.poll(timeout=20)
+                        (delivery,) = await consumer.poll(timeout=60)
                         await delivery.ack()
                 face._door.side.end()
 
@@ -113,7 +113,7 @@ def test_a_loop_refuses_objects_of_another_loop(tmp_path: Path) -> None:
 
 def test_a_lazy_connection_is_made_while_a_module_is_imported(tmp_path: Path) -> None:
     path = tmp_path / "data"
-    face = fmq.aio.connect(path, lazy=True, start=False, retry_for=0.2)
+    face = fmq.aio.connect(path, lazy=True, start=False, retry_for=5.0)
 
     async def refused() -> None:
         with pytest.raises(NotServed):
@@ -171,7 +171,7 @@ def test_a_server_that_is_gone_for_good_is_an_error_of_each_call(tmp_path: Path)
     async def story() -> None:
         engine = fmq.open(path)
         engine.serve()
-        async with fmq.aio.connect(path, start=False, retry_for=0.3) as face:
+        async with fmq.aio.connect(path, start=False, retry_for=5.0) as face:
             await face.send("t", b"1")
             poll = asyncio.ensure_future(face.read("quiet", timeout=60))
             await asyncio.sleep(0.05)

@@ -102,7 +102,7 @@ def test_a_database_that_does_not_answer_about_the_undecided_is_reported(
     with opened(tmp_path, clock, background=False, resolve={PRODUCER: address}) as engine:
         for _ in range(3):
             assert says in trouble(engine)
-            engine.settle(timeout=5.0)
+            engine.settle(timeout=60.0)
         assert engine.undecided()[0].answers == 4
     said = [each.getMessage() for each in caplog.records if each.name == "fmq.bind"]
     assert len(said) == 2

@@ -14,12 +14,12 @@ def test_a_fork_waits_for_a_connection_that_is_used() -> None:
     def use() -> None:
         with GUARD.using():
             began.set()
-            go_on.wait(10)
+            go_on.wait(60)
             order.append("used")
 
     thread = threading.Thread(target=use)
     thread.start()
-    began.wait(10)
+    began.wait(60)
     threading.Timer(0.05, go_on.set).start()
     child = os.fork()
     if not child:

@@ -136,7 +136,7 @@ def test_a_loop_that_ends_leaves_the_transaction_undecided(
         gc.collect()
     connection.stop()
     assert engine.outcome("order-1").state == "undecided"
-    engine.settle(timeout=10)
+    engine.settle(timeout=60)
     assert engine.outcome("order-1").state == "rolled back"
     assert messages(engine) == ["zero"]
 

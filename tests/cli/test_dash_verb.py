@@ -42,13 +42,13 @@ def dash(*arguments: object) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 def test_the_printed_address_leads_to_the_pages_and_a_signal_ends_them(shop: Path) -> None:
     with fmq.open(shop) as engine, engine.serve(), dash(shop) as (url, process):
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        page = browser.open(url, timeout=30).read().decode()
+        page = browser.open(url, timeout=60).read().decode()
         assert "billing" in page and "1 undecided transaction" in page
         bare = url.partition("enter")[0]
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(bare, timeout=30)
+            urllib.request.urlopen(bare, timeout=60)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert process.stderr is not None and process.stderr.read() == ""
 
 
@@ -58,7 +58,7 @@ def test_a_token_that_is_given_is_not_printed(shop: Path, tmp_path: Path) -> Non
     with fmq.open(shop) as engine, engine.serve(), dash(shop, "--token-file", file) as (url, _):
         assert url.endswith("/")
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        assert browser.open(f"{url}enter?token={TOKEN}", timeout=30).status == 200
+        assert browser.open(f"{url}enter?token={TOKEN}", timeout=60).status == 200
 
 
 def test_it_is_refused_where_no_process_serves(shop: Path) -> None:

@@ -109,7 +109,7 @@ class Machine:
 
     def _until(self, done: Callable[[], bool]) -> None:
         """Let time pass for another thread, which waits for a home without an answer."""
-        ends = monotonic() + 20
+        ends = monotonic() + 60
         while not done() and monotonic() < ends:
             sleep(0.001)
             self.home_clock.advance(0.01)

@@ -174,21 +174,21 @@ def test_a_slot_that_was_freed_and_filled_again_says_nothing_of_what_was_there()
     def of_first(what: str) -> None:
         if what == f"read {key}":
             landed.set()
-            assert filled.wait(20)
+            assert filled.wait(60)
 
     def of_third(what: str) -> None:
         if what == f"create {key}" and not landed.is_set():
             first.objects.lost_answers.add(first.objects.calls)
             first.objects.before = of_first
             sender.start()
-            assert landed.wait(20)
+            assert landed.wait(60)
             second.open()
             second.work(b"second")
 
     def after_third(what: str) -> None:
         if what == f"create {key}":
             filled.set()
-            sender.join(20)
+            sender.join(60)
 
     sender = Thread(target=send)
     third.objects.before, third.objects.after = of_third, after_third

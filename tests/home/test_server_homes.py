@@ -121,7 +121,7 @@ def test_an_entry_that_is_on_no_standby_yet_is_no_answer(postgres: PostgresHome)
 def waiting_for_standby(postgres: PostgresHome) -> int:
     """Return the process of the server that waits for the standby, once there is one."""
     ask = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    ends = time.monotonic() + 15
+    ends = time.monotonic() + 60
     while time.monotonic() < ends:
         with psycopg.connect(conninfo(postgres)) as connection:
             for (pid,) in connection.execute(ask):

@@ -36,10 +36,10 @@ def test_the_first_is_shown_without_the_second() -> None:
     def before(what: str) -> None:
         if what == f"create {slot_key(n)}":
             other.start()
-            assert begins.wait(20)
+            assert begins.wait(60)
         elif what == f"create {slot_key(n + 1)}":
             begins.set()
-            assert goes_on.wait(20)
+            assert goes_on.wait(60)
 
     first.objects.before = before
     first.send(b"one")
@@ -80,7 +80,7 @@ def test_another_machine_takes_over_before_both() -> None:
     def before(what: str) -> None:
         if what == f"create {slot_key(n)}":
             other.start()
-            assert met.wait(20)
+            assert met.wait(60)
         elif what == f"create {slot_key(n + 1)}" and not met.is_set():
             second.open()
             second.work(b"second")

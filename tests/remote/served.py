@@ -7,12 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
+
+import fmq
+from fmq.errors import Locked, NotServed
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 # It limits its own memory, or says which process the sockets are for, and then becomes the server.
 STARTER = """
 import os, resource, sys
@@ -63,6 +68,23 @@ class Served:
         assert self.process.returncode == 0, written
         self._told.close()
         return written
+
+
+def eventually(is_true: Callable[[], bool]) -> None:
+    """Wait until another thread or process has made `is_true` true."""
+    ends = time.monotonic() + PATIENCE_SECONDS
+    while not is_true():
+        assert time.monotonic() < ends
+        Event().wait(0.002)
+
+
+def is_refused(path: Path) -> bool:
+    """Whether no process takes a new client. One that gives no answer may only be slow."""
+    try:
+        fmq.connect(path, start=False, retry_for=0.0).close()
+    except (NotServed, Locked) as error:
+        return not isinstance(error.__cause__, BlockingIOError)
+    return False
 
 
 @contextmanager

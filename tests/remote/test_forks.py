@@ -16,7 +16,7 @@ import fmq
 from fmq.errors import Forked
 from fmq.wire.processes import starting
 
-JOIN_SECONDS = 30
+JOIN_SECONDS = 60
 
 
 @pytest.fixture

@@ -54,9 +54,9 @@ def test_clients_handle_in_threads_and_end_with_a_drain(tmp_path: Path) -> None:
             while client.groups("g")[0].unread:
                 client.send("other", b"")  # something to do meanwhile
             threads[1].start()
-            assert consumer.drain(timeout=20)
+            assert consumer.drain(timeout=60)
             for thread in threads:
-                thread.join(20)
+                thread.join(60)
                 assert not thread.is_alive()
         assert sorted(tried) == sorted(
             [*[(b"%d" % number, 1) for number in range(50)], *[(b"poison", n) for n in (1, 2, 3)]]
@@ -74,7 +74,7 @@ def test_the_attempt_of_a_client_that_is_killed_counts(tmp_path: Path) -> None:
             done = subprocess.run(killed, capture_output=True, text=True, timeout=60, check=False)
             assert (done.returncode, done.stdout) == (9, f"{attempt}\n"), done.stderr
         with engine.consumer("t", group="g") as consumer:
-            (delivery,) = consumer.poll(timeout=20)
+            (delivery,) = consumer.poll(timeout=60)
             assert delivery.attempt == 3
 
 

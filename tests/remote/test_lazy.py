@@ -9,6 +9,7 @@ import pytest
 
 import fmq
 from fmq.errors import Closed, NotServed
+from fmq.testing import FakeClock
 
 
 def test_a_lazy_client_connects_at_its_first_call(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_a_lazy_client_may_be_closed_before_it_connects(tmp_path: Path) -> None:
 
 def test_a_call_that_cannot_connect_raises_and_the_next_one_tries_again(tmp_path: Path) -> None:
     path = tmp_path / "shop"
-    engine = fmq.connect(path, lazy=True, start=False, retry_for=0.0)
+    engine = fmq.connect(path, lazy=True, start=False, clock=FakeClock())
     with pytest.raises(NotServed):
         engine.send("t", b"1")
     with fmq.open(path) as served:

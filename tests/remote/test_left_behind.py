@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,15 @@ from fmq.errors import NotAStore
 from fmq.recovery.layout import OF_THE_SERVER
 from tests.remote.served import ROOT, serving
 
-# Another user, who connects, and says which error that gives and after how long.
+# Another user, who connects, would try for an hour, and says which error that gives.
 STRANGER = """
-import os, sys, time
+import os, sys
 import fmq, fmq.remote.dial, subprocess
 os.setgroups([]); os.setgid(65534); os.setuid(65534)  # who may not read this Python, perhaps
-began = time.monotonic()
 try:
-    fmq.connect(sys.argv[1], start=sys.argv[2] == "start").send("t", b"1")
+    fmq.connect(sys.argv[1], start=sys.argv[2] == "start", retry_for=3600.0).send("t", b"1")
 except fmq.errors.FmqError as error:
-    print(type(error).__name__, round(time.monotonic() - began, 3), error)
+    print(type(error).__name__, error)
 """
 
 
@@ -96,7 +94,7 @@ def test_the_server_of_a_deleted_directory_leaves_the_socket_of_the_next_one(
         shutil.rmtree(path)
         with fmq.open(path) as engine, engine.serve():
             former.end()
-            with fmq.connect(path, start=False, retry_for=0.0) as client:
+            with fmq.connect(path, start=False) as client:
                 client.send("t", b"1")
 
 
@@ -111,13 +109,15 @@ def test_another_user_is_refused_at_once(mode: int, start: str, tmp_path: Path) 
     path = tmp_path / "shop"
     with serving(path):
         os.chmod(path, mode)
-        began = time.monotonic()
         command = [sys.executable, "-c", STRANGER, str(path), start]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         said = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment, cwd="/"
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            cwd="/",
+            timeout=300,
         )
-        assert time.monotonic() - began < 20.0
-    name, seconds, *_ = said.stdout.split() or [said.stderr, "99"]
-    assert name == "NotAllowed", said.stdout + said.stderr
-    assert float(seconds) < 5.0
+    assert said.stdout.startswith("NotAllowed "), said.stdout + said.stderr

@@ -268,7 +268,7 @@ def test_a_client_that_reads_late_gets_all_its_answers(tmp_path: Path, over_tls:
                 other.send("u", b"1")
         splitter = Splitter(1 << 30)
         answers: list[Frame] = []
-        late.settimeout(30.0)
+        late.settimeout(60.0)
         while len(answers) < 1 + count:
             data = late.recv(1 << 18)
             assert data, f"closed after {len(answers)} answers"

@@ -16,6 +16,7 @@ import pytest
 import fmq
 from fmq.basics.clock import SystemClock, Waitable
 from fmq.errors import Locked, NotServed
+from tests.remote.served import eventually, is_refused
 
 ROOT = Path(__file__).parent.parent.parent
 # Each process connects, says so, and then sends the number of messages that it is given.
@@ -56,7 +57,7 @@ class Client:
         return int(self._process.stdout.readline())
 
     def end(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=60)
         assert self._process.returncode == 0
 
 
@@ -145,13 +146,13 @@ def test_a_server_on_demand_gives_way_to_an_opener_that_waits(path: Path) -> Non
         assert client.send("t", b"0").offset == 0
         with pytest.raises(Locked, match="timeout="):
             fmq.open(path)
-        with fmq.open(path, timeout=20) as engine:
+        with fmq.open(path, timeout=60) as engine:
             assert engine.send("t", b"1").offset == 1
             with pytest.raises(Locked, match="lets no other process in"):
                 fmq.connect(path, retry_for=0)
             with engine.serve():
                 assert client.send("t", b"2").offset == 2
-    with fmq.open(path, timeout=20) as engine:
+    with fmq.open(path, timeout=60) as engine:
         assert [each.body for each in engine.read("t")] == [b"0", b"1", b"2"]
 
 
@@ -207,12 +208,12 @@ def test_a_server_that_gives_way_waits_for_what_is_in_hand(path: Path) -> None:
         def work() -> None:
             consumer = other.consumer("t", group="g")
             while not taken or taken[-1] != b"end":
-                for each in consumer.poll(limit=2, timeout=10):
+                for each in consumer.poll(limit=2, timeout=60):
                     taken.append(each.body)
                     each.ack()
 
         def own() -> None:
-            with fmq.open(path, timeout=20) as engine, engine.serve():
+            with fmq.open(path, timeout=60) as engine, engine.serve():
                 is_open.set()
                 is_over.wait(60)
 
@@ -220,13 +221,13 @@ def test_a_server_that_gives_way_waits_for_what_is_in_hand(path: Path) -> None:
         threads = [threading.Thread(target=each) for each in (work, own)]
         for each in threads:
             each.start()
-        is_open.wait(0.5)  # the process that serves may not have ended yet
+        eventually(lambda: is_refused(path))  # the process that serves waits for the ack
         held.ack()
-        assert is_open.wait(20)
+        assert is_open.wait(60)
         client.send("t", b"end")
-        threads[0].join(20)
+        threads[0].join(60)
         is_over.set()
-        threads[1].join(20)
+        threads[1].join(60)
         assert taken == [b"1", b"end"]
 
 

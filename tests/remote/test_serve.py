@@ -19,7 +19,7 @@ MEMORY_BYTES = 512 << 20
 
 def test_a_supervisor_is_notified_of_the_start_and_end_of_serving(tmp_path: Path) -> None:
     with serving(tmp_path / "d") as served:
-        with fmq.connect(served.path, start=False, retry_for=0.0) as client:
+        with fmq.connect(served.path, start=False) as client:
             client.send("t", b"1")
         served.end()
     assert not (tmp_path / "d" / "SOCKET").exists()
@@ -114,7 +114,8 @@ def test_clients_that_ask_for_too_much_memory_are_refused(tmp_path: Path) -> Non
     """
     path = tmp_path / "d"
     with serving(path, memory=MEMORY_BYTES) as served:
-        with fmq.connect(path, start=False, retry_for=0.0) as good:
+        with fmq.connect(path, start=False) as good:
+            (before,) = good.clients()
             number = 0
             for op in (Op.SEND, Op.COMMIT, Op.CALL, Op.POLL, 99):
                 bad = known(path, number := number + 1)
@@ -139,6 +140,7 @@ def test_clients_that_ask_for_too_much_memory_are_refused(tmp_path: Path) -> Non
             assert sent == 5 + 12 + 1 + 1
             for each in held:
                 each.close()
+            assert (before.id, before.since) in {(c.id, c.since) for c in good.clients()}
         written = served.end()
         assert "Traceback" not in written
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -17,15 +17,9 @@ import pytest
 
 import fmq
 from fmq.errors import Locked, NotServed, OutcomeUnknown
+from fmq.testing import FakeClock
 from tests.cli.command import fmq_json
-from tests.remote.served import ROOT, serving
-
-
-def eventually(is_true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < ends
-        Event().wait(0.002)
+from tests.remote.served import ROOT, eventually, is_refused, serving
 
 
 def test_a_served_directory_is_closed_with_a_checkpoint_and_exit_code_0(tmp_path: Path) -> None:
@@ -41,7 +35,7 @@ def test_a_served_directory_is_closed_with_a_checkpoint_and_exit_code_0(tmp_path
             "holder": f"process {served.process.pid}",
             "is_clean": True,
         }
-        assert served.process.wait(10) == 0
+        assert served.process.wait(60) == 0
     assert fmq.stop(path) == fmq.Stopped(str(path), None, is_clean=True)
     with fmq.open(path, background=False) as engine:
         assert engine.stats().recovery.clean
@@ -49,7 +43,7 @@ def test_a_served_directory_is_closed_with_a_checkpoint_and_exit_code_0(tmp_path
 
 def test_clients_settle_what_they_have_and_get_nothing_new(tmp_path: Path) -> None:
     path = tmp_path / "shop"
-    with serving(path) as served, fmq.connect(path, start=False, retry_for=20.0) as client:
+    with serving(path) as served, fmq.connect(path, start=False, retry_for=60.0) as client:
         client.send_many("t", [b"0", b"1", b"2"])
         consumer = client.consumer("t", group="g")
         (one,) = consumer.poll(limit=1)
@@ -68,24 +62,16 @@ def test_clients_settle_what_they_have_and_get_nothing_new(tmp_path: Path) -> No
         assert not found
         assert not handed
         one.ack()
-        stopping.join(10)
+        stopping.join(60)
         assert found[0].is_clean
-        assert served.process.wait(10) == 0
+        assert served.process.wait(60) == 0
         (tmp_path / "notify").unlink()
         with serving(path):  # the next process gets what the first one left open
             for each in others:
-                each.join(10)
+                each.join(60)
             assert [each.message.body for each in handed] == [b"1"]
             handed[0].ack()
             assert [each.body for each in client.unread("g", "t")] == [b"2", b"3"]
-
-
-def is_refused(path: Path) -> bool:
-    try:
-        fmq.connect(path, start=False, retry_for=0.0).close()
-    except (NotServed, Locked):
-        return True
-    return False
 
 
 def test_stop_waits_for_messages_in_hand_until_its_timeout(tmp_path: Path) -> None:
@@ -97,7 +83,7 @@ def test_stop_waits_for_messages_in_hand_until_its_timeout(tmp_path: Path) -> No
         begun = time.monotonic()
         assert fmq.stop(path, timeout=0.3).is_clean
         assert 0.3 <= time.monotonic() - begun < 10
-        assert served.process.wait(10) == 0
+        assert served.process.wait(60) == 0
 
 
 def test_a_server_on_demand_can_be_stopped_also_by_a_client(tmp_path: Path) -> None:
@@ -108,7 +94,7 @@ def test_a_server_on_demand_can_be_stopped_also_by_a_client(tmp_path: Path) -> N
         client.send("t", b"1")  # and starts the next one
         client.stop()
     assert fmq.stop(path).is_clean
-    with fmq.open(path, background=False, timeout=10.0) as engine:
+    with fmq.open(path, background=False, timeout=60.0) as engine:
         assert [each.body for each in engine.read("t")] == [b"0", b"1"]
 
 
@@ -147,10 +133,10 @@ def test_a_server_that_is_slow_to_answer_is_stopped_once_it_does(tmp_path: Path)
 
 @contextmanager
 def sending(path: Path, acknowledged: list[int]) -> Iterator[Thread]:
-    """Send numbers through a client, until no process serves."""
+    """Send numbers through a client, until no process serves. By its clock it waits for another."""
 
     def send() -> None:
-        with fmq.connect(path, start=False, retry_for=0.0) as client:
+        with fmq.connect(path, start=False, clock=FakeClock()) as client:
             try:
                 for number in range(1_000_000):
                     client.send("t", b"%d" % number)
@@ -182,8 +168,8 @@ def test_a_server_killed_while_it_stops_loses_nothing_acknowledged(
             eventually(lambda: is_refused(path))
             Event().wait(random.uniform(0, 0.02))
             served.process.send_signal(signal.SIGKILL)
-        code = tool.wait(20)
-        (served_code,) = {served.process.wait(10)}
+        code = tool.wait(60)
+        (served_code,) = {served.process.wait(60)}
         said, _ = tool.communicate()
         assert (code, b'"is_clean": true' in said) == ((0, True) if code == 0 else (1, False))
         assert served_code in (0, -signal.SIGKILL)
