@@ -92,14 +92,12 @@ class RowsWriter:
             with self._job(first.mark, first.value, first.attempt) as job:
                 job.commit([each.part for each in done])
 
-    def _abort(self, messages: Messages) -> None:
+    def _abort(self, messages: Messages, mark: str | None, value: int, attempt: str) -> None:
         """Spark calls this after a commit that died behind its decision, too. So nothing is rolled
         back that is decided.
         """
-        if done := _done(messages):
-            first = done[0]
-            with self._job(first.mark, first.value, first.attempt) as job:
-                job.abort(each.part for each in done)
+        with self._job(mark, value, attempt) as job:
+            job.abort(each.part for each in _done(messages))
 
 
 class BatchWriter(RowsWriter, DataSourceArrowWriter):
@@ -117,7 +115,8 @@ class BatchWriter(RowsWriter, DataSourceArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
+        # A task may have prepared rows and told nothing.
+        self._abort(messages, self._options.mark, self._options.value, self._attempt)
 
 
 class StreamWriter(RowsWriter, DataSourceStreamArrowWriter):
@@ -132,7 +131,8 @@ class StreamWriter(RowsWriter, DataSourceStreamArrowWriter):
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._abort(messages)
+        if done := _done(messages):  # only tasks know the run of the query
+            self._abort(messages, done[0].mark, done[0].value, done[0].attempt)
 
 
 def _context() -> TaskContext:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
 
 import fmq
+from fmq.spark.write_options import parse_write
+from fmq.spark.writers import BatchWriter, TaskDone
 from tools.spark_streams import ended
 
 
@@ -70,6 +75,54 @@ def test_a_job_whose_task_fails_leaves_nothing(spark: SparkSession, engine: fmq.
     assert (bodies(engine), engine.mark("m")) == ([], None)
     write(numbers(spark, 10), engine, mark="m", markValue="2")
     assert (bodies(engine), engine.undecided()) == ([*range(10)], [])
+
+
+def writer_of(engine: fmq.Engine, mark: str | None) -> BatchWriter:
+    options = {"path": str(engine.path), "topic": "out"}
+    if mark is not None:
+        options |= {"mark": mark, "markValue": "1"}
+    return BatchWriter(
+        parse_write(options, streaming=False), StructType().add("body", "string"), False
+    )
+
+
+def task_of(writer: BatchWriter) -> TaskDone:
+    """Prepare rows, as a task does in another process. Return what it tells the driver."""
+    there: BatchWriter = pickle.loads(pickle.dumps(writer))
+    of = there._options.mark, there._options.value, there._attempt
+    with there._job(*of, "0") as job:
+        rows = pa.table({"body": ["1", "2", "3"]}).to_batches()
+        return TaskDone(job.write(rows, "out", hold_bytes=0), *of)
+
+
+@pytest.mark.parametrize("mark", ["m", None])
+def test_an_abort_settles_its_attempt_of_which_no_task_has_told(
+    engine: fmq.Engine, mark: str | None
+) -> None:
+    """The task died behind its PREPARE. A commit that comes later is refused, and the attempt of
+    another driver is left alone.
+    """
+    writer, other = writer_of(engine, mark), writer_of(engine, mark)
+    done, others = task_of(writer), task_of(other)
+    writer.abort([None])
+    assert [each.tx_id for each in engine.undecided()] == [*others.part.prepared]
+    with pytest.raises(fmq.AlreadyDecided):
+        writer.commit([done])
+    assert bodies(engine) == []
+    other.commit([others])
+    assert bodies(engine) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mark", ["m", None])
+def test_an_abort_never_rolls_back_what_is_decided(engine: fmq.Engine, mark: str | None) -> None:
+    """Spark tells it of the tasks, or of none."""
+    writer = writer_of(engine, mark)
+    done = task_of(writer)
+    writer.commit([done])
+    told: list[list[WriterCommitMessage | None]] = [[done], [None], []]
+    for each in told:
+        writer.abort(each)
+    assert bodies(engine) == [1, 2, 3]
 
 
 def stream(spark: SparkSession, top: Path, engine: fmq.Engine) -> None:
