@@ -103,8 +103,8 @@ class Locked(StorageError):
         elif served is False:
             text = (
                 f"{path}: {who} has it open and lets no other process in. Nothing was changed. "
-                "Call engine.serve() there, or use fmq.connect there, too: then any number of "
-                "processes can share the directory."
+                "If it is about to serve, try again. If not, call engine.serve() there, or use "
+                "fmq.connect there, too: then any number of processes can share the directory."
             )
         else:
             text = (
