@@ -43,6 +43,7 @@ MESSAGES_MAX = 65_535  # of an entry
 FRAME_OVERHEAD = 64
 CLAIM_STEP = 1 << 32  # so many entries a relay may write until it has to claim again
 PUBLISHER, READER = 1, 1
+FAILURES = exceptions.ServerError, exceptions.ClientError, OSError, TimeoutError
 Place3 = tuple[str, int, int]
 
 
@@ -69,8 +70,7 @@ def create_stream(address: str, name: str, **settings: object) -> None:
     """
     link = StreamLink(address, stream_of(name), is_there=False)
     try:
-        with suppress(exceptions.StreamAlreadyExists):
-            link.create(settings)
+        link.create(settings)
     finally:
         link.close()
 
@@ -329,7 +329,14 @@ class StreamLink:
         return int(self._client.frame_max)
 
     def create(self, settings: dict[str, object]) -> None:
-        self._loop.run(self._client.create_stream(self._stream, settings), SECONDS)
+        """Make the stream, unless it is there."""
+        try:
+            self._loop.run(self._client.create_stream(self._stream, settings), SECONDS)
+        except exceptions.StreamAlreadyExists:
+            pass
+        except FAILURES as error:
+            what = f"{type(error).__name__} {error}".strip()
+            raise RelayError(f"RabbitMQ makes no stream {self._stream!r}: {what}") from error
 
     def declare(self) -> None:
         """Declare the publisher, which has the name of its stream."""
@@ -427,6 +434,6 @@ def _explained() -> Iterator[None]:
         ) from error
     except (exceptions.AuthenticationFailure, exceptions.VirtualHostAccessFailure) as error:
         raise RelayError(f"RabbitMQ refuses a relay: {type(error).__name__}.") from error
-    except (exceptions.ServerError, exceptions.ClientError, OSError, TimeoutError) as error:
+    except FAILURES as error:
         what = f"{type(error).__name__} {error}".strip()
         raise Unsure(f"RabbitMQ gave no answer: {what}") from error

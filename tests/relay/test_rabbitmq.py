@@ -276,6 +276,11 @@ def test_a_stream_that_is_missing_is_named(server: Any, engine: Engine) -> None:
         relayed(engine, RabbitStreamTarget(server.address, "nobody"))
 
 
+def test_a_stream_that_rabbitmq_does_not_make_is_named(server: Any) -> None:
+    with pytest.raises(RelayError, match="makes no stream 'fmq-relay-odd'"):
+        create_stream(server.address, "odd", **{"max-age": "long"})
+
+
 def test_a_wrong_password_ends_the_relay(server: Any) -> None:
     address = server.address.replace("guest@", "wrong@")
     with pytest.raises(RelayError, match="refuses a relay"):
