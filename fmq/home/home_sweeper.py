@@ -19,14 +19,18 @@ from fmq.home.objects import NoAnswer
 from fmq.home.slot_entry import EntryKind, decode_entry
 
 logger = logging.getLogger("fmq.home")
+SMALL_FLOORS = 16  # of a floor of less than this part of `floor_bytes` nobody minds the size
 
 
 class HomeSweeper:
     """Raises the floor of one home that this engine owns."""
 
     def __init__(self, owner: HomeOwner, floor_slots: int, floor_bytes: int) -> None:
-        """The floor is raised once so many slots, or bytes, lie above it."""
+        """The floor is raised once so many slots, or bytes, lie above it. A large one, which names
+        many pieces, is raised only once as many bytes as it has lie above it: it is written anew.
+        """
         self._owner = owner
+        self._last_bytes = 0  # of the last floor, unless it is a small one
         self._floor_slots, self._floor_bytes = floor_slots, floor_bytes
         self._owns_seen: set[int] = set()
         self._files = FilesPut(owner.calls, owner.history.files)
@@ -40,7 +44,10 @@ class HomeSweeper:
         """
         history = self._owner.history
         slots = len(history.kinds)
-        if slots < self._floor_slots and history.bytes_since_floor < self._floor_bytes:
+        above = history.bytes_since_floor
+        if slots < self._floor_slots and above < self._floor_bytes:
+            return
+        if above < self._last_bytes:
             return
         if self._owner.ended is not None:
             return
@@ -66,8 +73,11 @@ class HomeSweeper:
                 segment.pieces.append(piece)
         floor.files = self._files.put(cache.directory, floor)
         # Only now: a floor must not name what is not there.
-        for key, data in encode_floor(floor, most).items():
+        made = encode_floor(floor, most)
+        for key, data in made.items():
             calls.put(key, data)
+        size = sum(map(len, made.values()))
+        self._last_bytes = size if size >= self._floor_bytes // SMALL_FLOORS else 0
         with owner.lock:
             for base, segment in floor.segments.items():
                 if base in history.segments:

@@ -12,7 +12,7 @@ import fmq
 from fmq.errors import EngineFailed, TakenOver
 from fmq.home.home_calls import slot_key
 from fmq.home.home_disk import HomeDisk
-from fmq.home.home_log import HomeLog
+from fmq.home.home_log import FLOOR_BYTES, HomeLog
 from fmq.home.home_owner import HomeOwner
 from fmq.testing import CrashDisk, FakeClock
 from fmq.testing.fake_home import MANY_BYTES, FakeObjects
@@ -29,6 +29,7 @@ class Machine:
         self.objects = FakeObjects(home, object_bytes_max=object_bytes_max)
         self.options = OPTIONS
         self.floor_slots = 1  # each checkpoint raises the floor
+        self.floor_bytes = FLOOR_BYTES
         self.disk = CrashDisk()
         self.number = number
         self.opened = 0
@@ -41,7 +42,8 @@ class Machine:
         said = {"host": f"machine {self.number}", "pid": 7}
         random = Random(self.number * 1000 + self.opened).randbytes
         what = self.objects, random, self.home_clock, said
-        return HomeLog(*what, retry_seconds=5, floor_slots=self.floor_slots)
+        slots, size = self.floor_slots, self.floor_bytes
+        return HomeLog(*what, retry_seconds=5, floor_slots=slots, floor_bytes=size)
 
     def open(self) -> fmq.Engine:
         """Open the home, again and again while others take over at the same moment."""

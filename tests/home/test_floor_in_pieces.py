@@ -20,10 +20,11 @@ from fmq.home.home_addresses import objects_at
 from fmq.home.home_calls import HomeCalls
 from fmq.home.home_disk import HomeDisk
 from fmq.home.home_log import HomeLog
+from fmq.home.home_sweeper import SMALL_FLOORS
 from fmq.posix import RealDisk
 from fmq.testing import FakeClock
 from fmq.testing.fake_home import FakeObjects
-from tests.home.machines import begun, check, overtake_at
+from tests.home.machines import Machine, begun, check, overtake_at
 from tests.home.other_streams import home_in_stream
 from tests.store.lines import Lines, at_each_line
 from tools.home_servers import KINDS, missing
@@ -51,6 +52,28 @@ def test_a_large_floor_rises_and_numbers_are_freed() -> None:
     second.open()
     second.work(b"second")
     check(home, first, second)
+
+
+def test_a_large_floor_rises_only_once_as_much_lies_above_it() -> None:
+    """All of it is written anew, however little was sent since."""
+    home: dict[str, bytes] = {}
+    machine = Machine(home, 1)
+    machine.floor_bytes = SMALL_FLOORS * 1000
+    machine.open()
+    size, rises = 0, list[int]()
+    for number in range(60):
+        machine.send(b"%d" % number * 30)
+        above, before = machine.owner.history.bytes_since_floor, floors(home)
+        machine.engine.checkpoint()
+        if floors(home) != before:
+            assert size < 1000 or above >= size
+            (newest,) = floors(home)
+            size = len(home[newest])
+            rises.append(number)
+    assert size > 1000, "it has become large"
+    assert rises[:2] == [0, 1], "a small one rises with each checkpoint"
+    assert rises[-1] - rises[-2] > 2
+    check(home, machine)
 
 
 def test_a_stream_of_nats_that_takes_little_at_once(tmp_path: Path) -> None:
