@@ -27,7 +27,7 @@ class Sqlite:
         return f"sqlite:///{self.folder}/shop.db"
 
     def connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.folder / "shop.db", timeout=0.2)
+        connection = sqlite3.connect(self.folder / "shop.db", timeout=60.0)
         connection.execute("PRAGMA synchronous = EXTRA")
         return connection
 
