@@ -646,5 +646,5 @@ def test_too_many_open_files_do_not_prevent_a_decision(tmp_path: Path) -> None:
         tx.send("t", b"no")
         tx.prepare()
     command = [sys.executable, "-c", OUT_OF_FILES, str(tmp_path / "d")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
     assert (done.returncode, done.stderr) == (0, "")

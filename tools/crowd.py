@@ -29,7 +29,7 @@ from fmq.wire.values import decode_error, encode_values
 from tools.soak import ROOT, growth, look
 
 REFUSED = 64  # that try in each round although there is no room
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 def asks(number: int) -> bytes:

@@ -37,7 +37,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -57,6 +57,7 @@ FENCED = "has taken over"
 READ_AT_ONCE = 1000
 DEAD_SECONDS = 1.0, 4.0
 PACE_SECONDS = 0.02
+T = TypeVar("T")
 
 
 class Machine:
@@ -216,9 +217,10 @@ class Chaos:
             return next((each for each in self.machines if f"tcp://{each.address}" == where), None)
         return None
 
-    def wait(self, ready: Callable[[], bool], what: str) -> None:
+    def wait(self, ready: Callable[[], T], what: str) -> T:
+        """Return what `ready` returns, once that is true."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not ready():
+        while not (found := ready()):
             if time.monotonic() > deadline:
                 raise TimeoutError(what)
             for each in self.machines:
@@ -227,6 +229,7 @@ class Chaos:
                     self.restarts += 1
                     each.start()
             time.sleep(0.05)
+        return found
 
     def death(self) -> None:
         """Let the server die and come back, and wait until clients are answered again."""
@@ -245,8 +248,7 @@ class Chaos:
         if kind == "death":
             self.death()
             return
-        self.wait(lambda: self.owner() is not None, "nobody serves")
-        owner = self.owner()
+        owner = self.wait(self.owner, "nobody serves")
         assert owner is not None, "somebody serves"
         before, fenced = time.monotonic(), owner.fenced()
         owner.process.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGSTOP)

@@ -123,11 +123,12 @@ class Pollers:
 
 def child(path: str, first: int, last: int) -> None:
     """Produce until a line of input comes, and consume until all is consumed. Print both counts."""
-    stops = threading.Event()
+    stops, ready = threading.Event(), threading.Barrier(2 * (last - first) + 1)
     sent, received = [0] * (last - first), [0] * (last - first)
 
     def produce(number: int) -> None:
         with fmq.connect(path, start=False) as client:
+            ready.wait()
             while not stops.is_set():
                 client.send(f"t{first + number}", b"%d" % sent[number])
                 sent[number] += 1
@@ -135,6 +136,7 @@ def child(path: str, first: int, last: int) -> None:
     def consume(number: int) -> None:
         with fmq.connect(path, start=False) as client:
             consumer = client.consumer(f"t{first + number}", group="g")
+            ready.wait()
             while not (stops.is_set() and received[number] == sent[number]):
                 for delivery in consumer.poll(timeout=0.2):
                     assert delivery.body == b"%d" % received[number], "out of order, or lost"
@@ -148,11 +150,12 @@ def child(path: str, first: int, last: int) -> None:
     ]
     for thread in threads:
         thread.start()
+    ready.wait()  # what a slow machine connects later would look like growth
     print("ready", flush=True)
     sys.stdin.readline()
     stops.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(180)
     print(json.dumps([sum(sent), sum(received)]), flush=True)
 
 
@@ -182,7 +185,7 @@ def soak(path: str, seconds: float, polls: int, pairs: int) -> list[str]:
         [sys.executable, "-m", "fmq", "serve", path, *options], cwd=ROOT, text=True
     )
     try:
-        fmq.connect(path, start=False).close()  # as soon as it serves
+        fmq.connect(path, start=False, retry_for=120.0).close()  # as soon as it serves
         pollers = Pollers(path, polls)
         children = start_children(path, pairs)
         began, looks = time.monotonic(), []
@@ -194,7 +197,7 @@ def soak(path: str, seconds: float, polls: int, pairs: int) -> list[str]:
             )
             print(line, flush=True)
         wrong = growth(looks)
-        counts = [json.loads(each.communicate("\n", timeout=90)[0]) for each in children]
+        counts = [json.loads(each.communicate("\n", timeout=240)[0]) for each in children]
         sent, received = (sum(each) for each in zip(*counts, strict=True))
         print(f"{sent:,} messages sent, {received:,} received; {pollers.answered:,} polls ended")
         if sent != received or not sent:

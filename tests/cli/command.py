@@ -66,7 +66,7 @@ def _run(*arguments: object) -> tuple[int, str, str]:
 
 
 def fmq_process(
-    *arguments: object, cwd: Path | None = None, timeout: float = 60, **environment: str
+    *arguments: object, cwd: Path | None = None, timeout: float = 180, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command as a process of its own, with an output that is no terminal."""
     told = {**ENVIRONMENT, **environment}

@@ -71,7 +71,7 @@ def test_the_attempt_of_a_client_that_is_killed_counts(tmp_path: Path) -> None:
         engine.send("t", b"kills")
         for attempt in (1, 2):
             killed = [sys.executable, "-c", KILLED, str(path)]
-            done = subprocess.run(killed, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(killed, capture_output=True, text=True, timeout=180, check=False)
             assert (done.returncode, done.stdout) == (9, f"{attempt}\n"), done.stderr
         with engine.consumer("t", group="g") as consumer:
             (delivery,) = consumer.poll(timeout=60)

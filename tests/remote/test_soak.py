@@ -20,7 +20,7 @@ spec.loader.exec_module(soak)
 
 def test_a_server_does_not_grow_in_the_soak_test(tmp_path: Path) -> None:
     arguments = ["--minutes", "0.05", "--polls", "200", "--pairs", "4"]
-    said = said_by("soak", str(tmp_path / "d"), *arguments)
+    said = said_by("soak", str(tmp_path / "d"), *arguments, timeout=600.0)
     assert said.endswith("flat\n")
 
 
