@@ -16,7 +16,7 @@ from fmq.errors import FmqError
 from tests.story import look, options
 
 MEMORY_BYTES = 512 << 20
-SECONDS_EACH = 20
+SECONDS_EACH = 60
 
 
 def survive(path: str) -> str:

@@ -77,7 +77,7 @@ def survive(where: Path) -> dict[str, str]:
     directories = sorted(str(each) for each in where.iterdir())
     done = subprocess.run(
         [sys.executable, "-m", "tests.hostile_child", *directories],
-        cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=300, check=False,
+        cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     verdicts = dict(json.loads(line) for line in done.stdout.splitlines())
     last = directories[min(len(verdicts), len(directories) - 1)]

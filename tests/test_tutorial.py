@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"tutorial.md": ("5000", "flask"), "howto/gunicorn.md": ("8000", "gunicorn")}
 FENCED = re.compile(r"^```(\S+) ?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*\n)((?:(?!\$ ).*\n)*)", re.MULTILINE)
-PATIENCE_SECONDS = 60.0  # a shared machine
+PATIENCE_SECONDS = 120.0  # a shared machine
 
 
 class Terminal:

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def said_by(tool: str, *arguments: object, timeout: float = 120.0) -> str:
+def said_by(tool: str, *arguments: object, timeout: float = 300.0) -> str:
     """Return what `tools/TOOL.py` prints. It must end well, within `timeout` seconds."""
     done = subprocess.run(
         [sys.executable, f"tools/{tool}.py", *map(str, arguments)],

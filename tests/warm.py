@@ -76,7 +76,7 @@ def run_bytes(
     env: Mapping[str, str] | None = None,
     input: bytes = b"",
     stdout: int | None = None,
-    timeout: float = 60,
+    timeout: float = 120,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `python ARGUMENTS` to its end, as subprocess.run does. Its output goes to `stdout` if one
     is given.

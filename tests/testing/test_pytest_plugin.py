@@ -47,7 +47,7 @@ def run(directory: Path, *arguments: str) -> str:
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     return done.stdout + done.stderr
