@@ -2,10 +2,15 @@
 extra `java`.
 """
 
+from importlib.util import find_spec
+
 try:
-    import pandas  # noqa: F401
     import pyarrow  # noqa: F401
     import pyspark  # noqa: F401
+
+    # Not imported: no process that reads or writes needs it, and it takes half of what they import.
+    if find_spec("pandas") is None:
+        raise ImportError("No module named 'pandas'", name="pandas")
 except ImportError as error:
     raise ImportError(
         f"{error.name} is not installed, and reading with Spark needs it: "

@@ -21,8 +21,12 @@ QUIET = {
     "spark__sql__shuffle__partitions": "2",
     "spark__driver__bindAddress": "127.0.0.1",
     "spark__driver__host": "127.0.0.1",
-    # A Java that lives for a minute: the compiler that optimises costs more than it saves.
+    # A Java that lives for a minute: compilers cost more than they save, Java's that optimises and
+    # Spark's of queries. The sessions that tests start in processes of their own have Spark's.
     "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark__sql__codegen__wholeStage": "false",
+    "spark__sql__codegen__factoryMode": "NO_CODEGEN",
+    "spark__python__daemon__module": "tests.spark.daemon",
     "spark__sql__session__timeZone": "UTC",
 }
 
