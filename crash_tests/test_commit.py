@@ -16,7 +16,7 @@ SEEDS = (2, 6)
 )
 def test_a_call_is_there_whole_or_not_at_all(name: str) -> None:
     """At an operation, every state that a power cut or a kill may leave keeps the promises."""
-    tally = Explorer(WORKLOADS[name], SEED, Depth(full=0.1, every=one_of(4))).explore()
+    tally = Explorer(WORKLOADS[name], SEED, Depth(full=0.1, every=one_of(8))).explore()
     assert not tally.failures, tally.failures[0]
     assert tally.states > tally.points
 
@@ -24,7 +24,7 @@ def test_a_call_is_there_whole_or_not_at_all(name: str) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_mixed_workloads_keep_every_promise(seed: int) -> None:
     """Test the same for workloads that are made from seeds."""
-    tally = Explorer(generate(seed), SEED, Depth(full=0.05, every=one_of(5))).explore()
+    tally = Explorer(generate(seed), SEED, Depth(full=0.05, every=one_of(10))).explore()
     assert not tally.failures, f"{seed=}: {tally.failures[0]}"
 
 

@@ -13,7 +13,7 @@ from crash_tests.suite import SEED, one_of
 def test_no_failure_of_the_corpus_fails_again() -> None:
     """Repeat each failure as it was, and some other crashes of the same workload."""
     found: list[Failure] = []
-    tally = Corpus().run(Budget(SEED, full=0.0, every=one_of(6), found=found.append))
+    tally = Corpus().run(Budget(SEED, full=0.0, every=one_of(12), found=found.append))
     assert not found, found[0]
     assert tally.workloads == len(files()) > 0
 

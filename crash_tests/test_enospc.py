@@ -15,6 +15,6 @@ def test_a_full_disk_is_an_error_and_no_damage(name: str) -> None:
     again.
     """
     tour = FaultTour(WORKLOADS[name])
-    for order in islice(tour.persistent_full_disk(), 0, None, one_of(3)):
+    for order in islice(tour.persistent_full_disk(), 0, None, one_of(6)):
         tour.check(order)
     assert tour.orders

@@ -15,7 +15,7 @@ UP_TO_TWO_STEPS = sum(1 for n in (1, 2) for mode in MODES for _ in words(n, mode
 
 def test_each_workload_of_up_to_two_steps_keeps_every_promise() -> None:
     found: list[Failure] = []
-    budget = Budget(SEED, rounds=UP_TO_TWO_STEPS, full=0.0, every=one_of(8), found=found.append)
+    budget = Budget(SEED, rounds=UP_TO_TWO_STEPS, full=0.0, every=one_of(16), found=found.append)
     tally = Exhaustive().run(budget)
     assert not found, found[0]
     assert tally.workloads == UP_TO_TWO_STEPS > 150
@@ -34,7 +34,7 @@ def test_the_readme_has_the_numbers_of_short_workloads() -> None:
 
 def test_no_step_of_a_short_workload_is_refused() -> None:
     """A refused step would test nothing, without a notice."""
-    for workload in islice(workloads(3), SEED % one_of(12), None, one_of(12)):
+    for workload in islice(workloads(3), SEED % one_of(24), None, one_of(24)):
         run = Explorer(workload).start()
         assert run.go()
         assert not run.refused, workload.name
@@ -52,7 +52,7 @@ def test_a_message_that_retention_has_dropped_was_there_before() -> None:
     """Test it also if no sync was reported, and nothing was read before the crash."""
     steps = [ALPHABET[each] for each in "fsfs"]
     workload = Workload("fsfs", steps, {**OPTIONS, "sync": "interval"})
-    tally = Explorer(workload, depth=Depth(full=0.0, every=one_of(2))).explore()
+    tally = Explorer(workload, depth=Depth(full=0.0, every=one_of(4))).explore()
     assert not tally.failures, tally.failures[0]
 
 

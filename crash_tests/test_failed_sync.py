@@ -13,12 +13,12 @@ from crash_tests.suite import SEED, one_of
 @pytest.mark.parametrize(
     ("name", "step"),
     [
-        ("two-phase", 8),
-        ("roll", 8),
-        ("checkpoint", 8),
-        ("interval", 8),
-        ("never", 20),  # without syncs each power cut leaves many states
-        ("sync-twice", 8),
+        ("two-phase", 16),
+        ("roll", 16),
+        ("checkpoint", 16),
+        ("interval", 16),
+        ("never", 40),  # without syncs each power cut leaves many states
+        ("sync-twice", 16),
     ],
 )
 def test_a_failed_operation_costs_nothing_that_was_acknowledged(name: str, step: int) -> None:
@@ -42,5 +42,5 @@ def test_a_removal_that_fails_leaves_no_hole() -> None:
 def test_a_failed_read_is_never_taken_for_the_end() -> None:
     """An error while reading is raised, and the next try finds everything."""
     tour = FaultTour(WORKLOADS["kill"])
-    for order in islice(tour.all_orders(READING), SEED % one_of(6), None, one_of(6)):
+    for order in islice(tour.all_orders(READING), SEED % one_of(12), None, one_of(12)):
         tour.check(order)

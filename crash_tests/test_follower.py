@@ -25,7 +25,7 @@ def test_a_follower_sees_no_damage_wherever_a_writer_interrupts_it(name: str) ->
     """The writer goes on between two looks of the reader. `--preemptions 1` runs all schedules."""
     tour = Tour(PROGRAMS[name], SEED, Depth(full=0.0, chain=False))
     schedules = 0
-    for _ in tour.all_of(1, one_of(6)):
+    for _ in tour.all_of(1, one_of(12)):
         schedules += 1
         assert tour.failure is None, tour.failure
     assert schedules > 8

@@ -14,7 +14,7 @@ from crash_tests.tally import Tally
 def test_stories_end_as_they_must() -> None:
     tally, states = Tally("groups"), set[str]()
     for number in range(10):
-        Groups(every=one_of(8)).tell(number, states, tally)
+        Groups(every=one_of(16)).tell(number, states, tally)
         assert not tally.failures, tally.failures[0].violation
     assert len(states) > 120
 

@@ -12,7 +12,7 @@ from crash_tests.suite import SEED, one_of
 @pytest.mark.parametrize("name", ["relocation", "relocation-of-acks"])
 def test_a_crash_inside_a_relocation_leaves_the_transaction_undecided_once(name: str) -> None:
     """The old records count until the new ones are whole. Retention keeps what is needed."""
-    few = Depth(full=0.02, states_max=10, chain=False, every=one_of(3))
+    few = Depth(full=0.02, states_max=10, chain=False, every=one_of(6))
     tally = Explorer(WORKLOADS[name], SEED, few).explore()
     assert not tally.failures, tally.failures[0]
 

@@ -8,7 +8,7 @@ from crash_tests.workload import Workload
 from fmq.arguments.options import Options
 from fmq.testing import CrashDisk
 
-FEW = Depth(full=0.02, states_max=10, chain=False, every=one_of(4))
+FEW = Depth(full=0.02, states_max=10, chain=False, every=one_of(8))
 
 
 def test_a_crash_inside_retention_never_leaves_a_hole() -> None:

@@ -10,5 +10,5 @@ from crash_tests.suite import SEED, one_of
 @pytest.mark.parametrize("name", ["roll", "roll-without-a-checkpoint"])
 def test_a_crash_inside_a_roll_loses_no_segment(name: str) -> None:
     """The name of the new segment is durable before any append in it is acknowledged."""
-    tally = Explorer(WORKLOADS[name], SEED, Depth(full=0.1, every=one_of(3))).explore()
+    tally = Explorer(WORKLOADS[name], SEED, Depth(full=0.1, every=one_of(6))).explore()
     assert not tally.failures, tally.failures[0]

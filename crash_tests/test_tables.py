@@ -7,6 +7,6 @@ from crash_tests.tables import Tables
 
 def test_tables_show_what_engines_show() -> None:
     """A state of some crash points of each workload; `--tier tables` has all."""
-    tally = Tables().run(Budget(SEED, rounds=1, every=one_of(24)))
+    tally = Tables().run(Budget(SEED, rounds=1, every=one_of(48)))
     assert not tally.failures, tally.failures[0]
     assert tally.states > 10

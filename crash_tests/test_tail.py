@@ -26,7 +26,7 @@ def test_an_append_torn_at_any_byte_is_cut_whole() -> None:
     run.go()
     change = last_write(run.disk)
     size = len(change.data)
-    for cut in range(SEED % one_of(4), size + 1, one_of(4)):
+    for cut in range(SEED % one_of(8), size + 1, one_of(8)):
         for tear in Tear:
             loss = Loss(frozenset(), Torn(change.number, cut, tear))
             state = run.disk.after(loss)

@@ -15,7 +15,7 @@ from crash_tests.tries.story import Story
 def test_stories_of_attempts_end_as_they_must() -> None:
     tally, states = Tally("tries"), set[str]()
     for number in range(4):
-        Groups("tries", Story, every=one_of(3)).tell(number, states, tally)
+        Groups("tries", Story, every=one_of(6)).tell(number, states, tally)
         assert not tally.failures, tally.failures[0].violation
     assert len(states) > 80
 

@@ -127,7 +127,7 @@ def test_a_checkpoint_of_any_json_is_refused_or_ignored() -> None:
     body = json.loads(files[slot][checkpoints.HEAD.size :])
     bodies = [json.dumps(each).encode() for each in variants(body)] + DEEP
     assert len(bodies) > 500
-    for each in draw(dict.fromkeys(bodies), 60):
+    for each in draw(dict.fromkeys(bodies), 30):
         try:
             must_be_bounded({**files, slot: sealed_json(each, newest.generation)})
         except BaseException as error:
@@ -152,7 +152,7 @@ def test_a_state_of_any_json_is_refused_or_applied() -> None:
     body = newest_checkpoint().ledger
     assert body["acks"]
     cases = dict.fromkeys(json.dumps(each).encode() for each in variants(body))
-    for each in [*draw(cases, 60, "state"), *DEEP]:
+    for each in [*draw(cases, 30, "state"), *DEEP]:
         files = journal(Carryover(each, 5), capacity=HEADER_BYTES + 200_000)
         try:
             must_be_bounded(files)

@@ -41,7 +41,7 @@ OPTIONS: dict[str, Any] = {
     "check_answers_max": 2,
 }
 LINES_MAX = 20_000
-TRIALS_MAX = 8  # of one act: where it has more lines, they are drawn by the seed
+TRIALS_MAX = 5  # of one act: where it has more lines, they are drawn by the seed
 IDS = ("before", "act", "other")
 
 View = dict[str, Any]

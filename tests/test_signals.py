@@ -10,6 +10,7 @@ import gc
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,7 +27,7 @@ from tests.small import bodies, check, opened
 from tests.test_process import run
 
 LINES_MAX = 10_000
-TRIALS_MAX = 5
+TRIALS_MAX = 3
 LINES_OF_DROPPED_MAX = 60
 
 Act = Callable[[fmq.Engine], Any]
@@ -106,6 +107,7 @@ def begin(disk: CrashDisk) -> fmq.Engine:
     return engine
 
 
+@cache
 def lines_of(act: Act) -> int:
     """Return how many lines of fmq `act` runs, once caches are full."""
     for _ in range(2):

@@ -19,7 +19,7 @@ from django.db import transaction
 
 import fmq
 from fmq.bind.django import atomic, attach
-from tests.bind.databases import Database, rows
+from tests.bind.databases import Database, Postgres, rows
 from tests.bind.django_shop import Order, leave, point_at
 from tests.bind.shop import PRODUCER, messages
 from tests.budget import BUDGET
@@ -82,20 +82,27 @@ def live(folder: Path, using: str, step: int, *, outbox: bool) -> None:
         os._exit(1)
 
 
+def steps_of(database: Database, *, outbox: bool) -> range:
+    """Return the steps at which a run kills."""
+    if BUDGET > 1:
+        return range(1, STEPS_MAX)
+    return range(1 + 2 * isinstance(database, Postgres) + outbox, STEPS_MAX, 4)
+
+
 @pytest.mark.parametrize("outbox", [False, True])
 def test_a_process_that_is_killed_leaves_both_or_neither(
     database: Database, tmp_path: Path, *, outbox: bool
 ) -> None:
     """Kill it at every step of a block, its begin and end included. The next process goes on.
 
-    A run kills one of the two kinds of blocks at the odd steps, the other at the even ones; with
-    FMQ_BUDGET=2 each at all.
+    A run kills each of the four, two databases with two kinds of blocks, at every fourth step, and
+    together they are killed at all; with FMQ_BUDGET=2 each at all.
     Many processes run one after the other on one directory and one database. Each is forked
     without threads and connections. After its death the alias is asked about its order.
     """
     using = point_at(database, outbox=outbox)
     cut = set()
-    for step in range(1 + outbox, STEPS_MAX, 2) if BUDGET <= 1 else range(1, STEPS_MAX):
+    for step in steps_of(database, outbox=outbox):
         child = os.fork()
         if not child:
             live(tmp_path, using, step, outbox=outbox)

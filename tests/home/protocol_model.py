@@ -400,11 +400,15 @@ def search(machines: int, rules: set[str], *, beats: int = 0, late: bool = False
 
 def _searched(start: World, rules: set[str]) -> Result:
     seen, todo = {start}, [start]
+    judged = set[tuple[Any, ...]]()
     while todo:
         world = todo.pop()
-        broken = broken_in(world, rules)
-        if broken is not None:
-            return Result(len(seen), broken, world)
+        # What the machines do next is no part of what was promised, or of what is there.
+        if world[:-1] not in judged:
+            judged.add(world[:-1])
+            broken = broken_in(world, rules)
+            if broken is not None:
+                return Result(len(seen), broken, world)
         for each in steps(world, rules):
             if each not in seen:
                 seen.add(each)
