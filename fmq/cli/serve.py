@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, TextIO
 
 import fmq
@@ -23,6 +24,7 @@ from fmq.cli.codes import ERROR, FINE
 from fmq.cli.output import Output, note
 from fmq.cli.resolve_option import add_resolve, databases_in
 from fmq.cli.supervised import notify, passed_sockets
+from fmq.errors import BadOption
 from fmq.recovery.layout import SERVER_LOG
 from fmq.server.doors import Reach, check_reach, listen_at
 from fmq.wire.network import public_address
@@ -325,5 +327,13 @@ def allow_many_files() -> None:
 
 
 def options_in(text: str | None) -> fmq.Options | None:
-    """Return the options of an argument of --options."""
-    return None if text is None else fmq.Options(**json.loads(text))
+    """Return the options of an argument of --options. Raises BadOption."""
+    if text is None:
+        return None
+    try:
+        return fmq.Options(**json.loads(text))
+    except (TypeError, JSONDecodeError) as error:
+        raise BadOption(
+            f"--options {text}: {error}. Nothing was opened. It is an object with fields of "
+            """fmq.Options, such as '{"queues": 4}'."""
+        ) from error

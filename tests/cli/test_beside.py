@@ -1,4 +1,6 @@
-"""What `fmq serve` opens beside the engine is tried before a home is taken over."""
+"""What `fmq serve` opens beside the engine, and its options, are tried before a home is taken
+over.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ LINES = {
     "page": (["--http", "nowhere"], "must be like 127.0.0.1:9464"),
     "collector": (["--otlp", "ftp://127.0.0.1"], "must be like http://"),
     "door": (["--rocketmq-options", "{{}}"], "needs --rocketmq"),
+    "cut options": (["--options", "{{"], "It is an object with fields of fmq.Options"),
+    "unknown option": (["--options", '{{"queue": 4}}'], "'queue'. Nothing was opened"),
 }
 
 
