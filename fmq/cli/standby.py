@@ -67,12 +67,13 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
         # In clear it would hear nothing of an owner that speaks TLS, and take over from it.
         chosen.usage_error("--tls-cert needs --tls-ca, by which the owner is asked over TLS, too")
     serve.allow_many_files()
+    options, resolve = serve.options_in(chosen.options), databases_in(chosen.resolve)
     with serve.signals_wait(), serve.logs(None):
         while True:
             check_beside(chosen)  # before it is too late to mend it
             socket = serve.bound(chosen.tcp)
             check_reach(serve.reach_of(chosen, [socket]))  # for the same reason
-            engine = _stand_by(chosen, socket)
+            engine = _stand_by(chosen, socket, options, resolve)
             if engine is None:
                 return FINE
             failure = serve.serve(chosen, engine, [socket])
@@ -81,9 +82,10 @@ def run(chosen: argparse.Namespace, output: Output) -> int:
             logger.warning("%s", failure)
 
 
-def _stand_by(chosen: argparse.Namespace, socket: Any) -> fmq.Engine | None:
+def _stand_by(
+    chosen: argparse.Namespace, socket: Any, options: fmq.Options | None, resolve: dict[str, str]
+) -> fmq.Engine | None:
     """Return the engine once this machine has taken over; None if it is told to end."""
-    options, resolve = serve.options_in(chosen.options), databases_in(chosen.resolve)
     how = {"after": chosen.after, "token_file": chosen.token_file, "tls_ca": chosen.tls_ca}
     where = public_address([socket.getsockname()])
     assert where is not None, "the socket has an address of TCP"
