@@ -94,8 +94,8 @@ BY_A_COMMITTER = [(role, True) for role in (*ROLES, committer)]
 
 
 def each_line() -> Iterator[Lines]:
-    """An interrupt at each line of the queue, one after the other."""
-    return at_each_line(lambda at: Lines(commit_queue_module, at))
+    """An interrupt at every second line of the queue, with FMQ_BUDGET=2 at each."""
+    return at_each_line(lambda at: Lines(commit_queue_module, at), every=2)
 
 
 @pytest.mark.parametrize(("role", "led"), BY_HAND_OFF + BY_A_COMMITTER)
