@@ -27,7 +27,7 @@ from fmq.relay.target import RelayBatch, RelayPlace
 T = TypeVar("T")
 SECONDS = 30  # how long a call of the broker may take until the relay is in doubt
 TRANSACTION_SECONDS = 20  # for how long Kafka leaves a transaction of a relay open
-KNOWN_SECONDS = 5  # for how long a broker may not know a topic that was made just now
+KNOWN_SECONDS = 5  # for how long a broker may not know a new topic, or where to put it
 PLACE_KEY = b"place"
 SHUT_OUT = KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED
 MISSING = (
@@ -35,6 +35,8 @@ MISSING = (
     KafkaError._UNKNOWN_PARTITION,
 )
 REFUSALS = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD
+# A broker that was silent for a moment counts as no place for a topic until it is heard again.
+NOT_KNOWN_YET = (*MISSING, KafkaError.INVALID_REPLICATION_FACTOR)
 # Errors of a topic that was made just now, or whose broker was started again, or is slow.
 PASSING = (
     *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE),
@@ -238,7 +240,7 @@ class KafkaTarget:
 
 def patiently(call: Callable[[], T], seconds: float = SECONDS) -> T:
     """Return what `call` returns, and repeat it for a while where Kafka says that this helps, and
-    for a short while where it does not know a topic.
+    for a short while where it may not know a topic or a broker yet.
     """
     began = monotonic()
     while True:
@@ -247,7 +249,7 @@ def patiently(call: Callable[[], T], seconds: float = SECONDS) -> T:
         except KafkaFailed as error:
             what = error.args[0]
             passes = what.retriable() or what.code() in PASSING
-            known = min(seconds, KNOWN_SECONDS) if what.code() in MISSING else 0
+            known = min(seconds, KNOWN_SECONDS) if what.code() in NOT_KNOWN_YET else 0
             if what.fatal() or monotonic() > began + (seconds if passes else known):
                 raise
             sleep(0.1)

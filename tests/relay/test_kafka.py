@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from fmq.relay.kafka_target import (
+    NOT_KNOWN_YET,
     KafkaTarget,
     create_topics,
     make_topics,
@@ -252,7 +253,7 @@ def until_shown(is_shown: Callable[[], bool]) -> None:
 
 
 def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again() -> None:
-    codes = iter([KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
+    codes = iter(NOT_KNOWN_YET)
 
     def ask() -> str:
         for code in codes:
