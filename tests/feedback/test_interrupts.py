@@ -18,7 +18,7 @@ from tests.store.lines import at_each_line
 SEED = 5
 LINES_MAX = 5000
 STEP = 40  # lines from one trial to the next: each state lasts for more
-EVERY = 6
+EVERY = 10
 
 
 def send(engine: Engine) -> object:
