@@ -19,7 +19,7 @@ from rocketmq import (
 WHERE, MODE = sys.argv[1:3]
 ME = "python"
 CONFIGURATION = ClientConfiguration(WHERE, Credentials())
-SECONDS = 20
+SECONDS = 60
 
 
 def say(scenario, *seen):
