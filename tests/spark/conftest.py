@@ -22,7 +22,7 @@ QUIET = {
     "spark__driver__bindAddress": "127.0.0.1",
     "spark__driver__host": "127.0.0.1",
     # A Java that lives for a minute: compilers cost more than they save, Java's that optimises and
-    # Spark's of queries. The sessions that tests start in processes of their own have Spark's.
+    # Spark's of queries. Those of spark-submit and of test_java.py have Spark's.
     "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark__sql__codegen__wholeStage": "false",
     "spark__sql__codegen__factoryMode": "NO_CODEGEN",
