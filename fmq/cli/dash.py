@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     token = new_token() if given is None else given
     with visit(args.dir):  # raises for a name that was mistyped
         pass
-    # Whether a process serves is known at once; only later may a page wait for the next one.
+    # If no process serves, that is known at once. Only later may a page wait for the next one.
     connected(args.dir).close()
     with fmq.connect(args.dir, start=False, retry_for=RETRY_SECONDS) as engine:
         app = router(

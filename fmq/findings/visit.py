@@ -12,7 +12,6 @@ from fmq.errors import NotAStore
 from fmq.machine.disk import Directory, Disk
 from fmq.posix import RealDisk
 from fmq.recovery.layout import LOCK, LOCK_BYTES, lock_says, look
-from fmq.wire.processes import is_listening
 
 LOCKS = "/proc/locks"
 PATIENCE_SECONDS = 10.0
@@ -21,11 +20,15 @@ PATIENCE_SECONDS = 10.0
 def connected(path: str, *, resolve: Mapping[str, str] | None = None) -> fmq.RemoteEngine:
     """Return a client of the process that serves the directory at `path`.
 
-    Raises NotServed: at once if no process listens there, and after PATIENCE_SECONDS without an
-    answer if one does, because it may be slow.
+    Raises NotServed: at once if no process serves or it takes no more clients, and after
+    PATIENCE_SECONDS if one takes the connection and does not answer, because it may be slow.
     """
-    patience = PATIENCE_SECONDS if is_listening(path) else 0.0
-    return fmq.connect(path, start=False, retry_for=patience, resolve=resolve)
+    try:
+        fmq.connect(path, start=False, retry_for=0.0).close()
+    except fmq.errors.NotServed as error:
+        if not isinstance(error.__cause__, BlockingIOError):
+            raise
+    return fmq.connect(path, start=False, retry_for=PATIENCE_SECONDS, resolve=resolve)
 
 
 @contextmanager

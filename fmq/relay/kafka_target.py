@@ -27,7 +27,7 @@ from fmq.relay.target import RelayBatch, RelayPlace
 T = TypeVar("T")
 SECONDS = 30  # how long a call of the broker may take until the relay is in doubt
 TRANSACTION_SECONDS = 20  # for how long Kafka leaves a transaction of a relay open
-KNOWN_SECONDS = 5  # for how long a broker may not know a new topic, or where to put it
+KNOWN_TRIES = 50  # so often a broker may not know a new topic, or where to put it: for 5 s
 PLACE_KEY = b"place"
 SHUT_OUT = KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED
 MISSING = (
@@ -240,17 +240,18 @@ class KafkaTarget:
 
 def patiently(call: Callable[[], T], seconds: float = SECONDS) -> T:
     """Return what `call` returns, and repeat it for a while where Kafka says that this helps, and
-    for a short while where it may not know a topic or a broker yet.
+    a few times where it may not know a topic or a broker yet.
     """
-    began = monotonic()
+    ends, tries = monotonic() + seconds, KNOWN_TRIES
     while True:
         try:
             return call()
         except KafkaFailed as error:
             what = error.args[0]
             passes = what.retriable() or what.code() in PASSING
-            known = min(seconds, KNOWN_SECONDS) if what.code() in NOT_KNOWN_YET else 0
-            if what.fatal() or monotonic() > began + (seconds if passes else known):
+            tries -= what.code() in NOT_KNOWN_YET
+            may_be_known = what.code() in NOT_KNOWN_YET and tries > 0
+            if what.fatal() or not (may_be_known or (passes and monotonic() < ends)):
                 raise
             sleep(0.1)
 

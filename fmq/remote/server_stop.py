@@ -75,9 +75,9 @@ def _waiting(clock: Clock, ends: float, locked: Locked) -> Callable[[float], Non
     def wait(seconds: float) -> None:
         if clock.monotonic() > ends:
             raise NotServed(
-                f"{locked.path}: {locked.holder} was asked to end, and has the directory open "
-                "still. Nothing was lost. Call again to wait longer, or kill it: nothing that was "
-                "acknowledged is lost then."
+                f"{locked.path}: {locked.holder} has the directory open still. It was asked to "
+                "end, unless it answers nothing. Nothing was lost. Call again to wait longer, or "
+                "kill it: nothing that was acknowledged is lost then."
             )
         sleep(clock, seconds)
 

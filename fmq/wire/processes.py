@@ -130,17 +130,6 @@ def connect_to(path: str, socket_name: str = SOCKET, silence: float | None = Non
     return made
 
 
-def is_listening(path: str) -> bool:
-    """Return whether a process listens in the directory `path`, also if it does not answer now."""
-    try:
-        connect_to(path, silence=1.0).close()
-    except BlockingIOError:  # more connections wait for it than the system holds
-        return True
-    except OSError:
-        return False
-    return True
-
-
 def impatient(made: socket.socket, silence: float) -> None:
     """Let `made` raise BlockingIOError if nothing arrives for `silence` seconds, or nothing can be
     sent for twice as many. The kernel counts them, so calls that are in time cost nothing more.

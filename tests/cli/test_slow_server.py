@@ -26,9 +26,10 @@ def test_a_verb_asks_a_process_that_listens_until_it_answers(tmp_path: Path) -> 
             closing(silent),
             subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as verb,
         ):
-            # It looks whether a process listens, asks it in vain, and asks again.
-            for _ in range(3):
-                silent.accept()[0].close()
+            with silent.accept()[0] as first:
+                while first.recv(4096):  # until it asks no longer here
+                    pass
+            silent.accept()[0].close()
             (path / "answers").rename(path / SOCKET)
             silent.close()
             _, error = verb.communicate(timeout=PATIENCE_SECONDS)
