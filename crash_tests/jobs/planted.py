@@ -64,8 +64,8 @@ OF_JOBS = (
     ),
     Mutant(
         "an error while a job is settled is an error of the job",
-        "        except FmqError as error:\n            LOG.warning",
-        "        except ZeroDivisionError as error:\n            LOG.warning",
+        '        except FmqError as error:\n            LOG.warning("a later job rolls',
+        '        except ZeroDivisionError as error:\n            LOG.warning("a later job rolls',
         tests="tests/intake/test_write_job.py -k cannot_be_settled",
     ),
     Mutant(

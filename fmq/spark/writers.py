@@ -6,6 +6,7 @@ commits. So it holds options alone, and each call connects by itself.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import fmq
-from fmq.errors import BadOption
+from fmq.errors import BadOption, FmqError
 from fmq.intake import JobPart, JobUnsure, WriteJob, check_columns
 from fmq.spark.write_options import WriteOptions
 
@@ -31,6 +32,9 @@ HOLD_BYTES = 256 << 10
 """So many bytes of rows a task hands to the driver; more it prepares."""
 QUERY, RUN, EPOCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
 """What Spark tells a task of a stream: who it is for, and of which batch."""
+ABORT_SECONDS = 5.0
+"""So long an abort waits for an engine that no task is known to have reached."""
+LOG = logging.getLogger(__name__)
 Messages = Sequence[WriterCommitMessage | None]
 
 
@@ -59,13 +63,20 @@ class RowsWriter:
 
     @contextmanager
     def _job(
-        self, mark: str | None, value: int, attempt: str, task: str = "driver"
+        self,
+        mark: str | None,
+        value: int,
+        attempt: str,
+        task: str = "driver",
+        *,
+        known: bool = True,
     ) -> Iterator[WriteJob]:
+        """`known=False`: perhaps there is no engine, so none is started, and the wait is short."""
         options = self._options
         with fmq.connect(
             options.where,
-            start=not options.is_address,
-            retry_for=options.retry_for,
+            start=known and not options.is_address,
+            retry_for=options.retry_for if known else min(options.retry_for, ABORT_SECONDS),
             token_file=options.token_file,
             tls_ca=options.tls_ca,
         ) as engine:
@@ -94,10 +105,16 @@ class RowsWriter:
 
     def _abort(self, messages: Messages, mark: str | None, value: int, attempt: str) -> None:
         """Spark calls this after a commit that died behind its decision, too. So nothing is rolled
-        back that is decided.
+        back that is decided. An error here would hide the one for which Spark gives up.
         """
-        with self._job(mark, value, attempt) as job:
-            job.abort(each.part for each in _done(messages))
+        done = _done(messages)
+        try:
+            with self._job(mark, value, attempt, known=bool(done)) as job:
+                job.abort(each.part for each in done)
+        except FmqError as error:
+            LOG.warning(
+                "a later job, or a day, rolls back what this one may have prepared: %s", error
+            )
 
 
 class BatchWriter(RowsWriter, DataSourceArrowWriter):

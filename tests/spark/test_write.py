@@ -77,10 +77,10 @@ def test_a_job_whose_task_fails_leaves_nothing(spark: SparkSession, engine: fmq.
     assert (bodies(engine), engine.undecided()) == ([*range(10)], [])
 
 
-def writer_of(engine: fmq.Engine, mark: str | None) -> BatchWriter:
-    options = {"path": str(engine.path), "topic": "out"}
+def writer_of(path: Path | str, mark: str | None, **others: str) -> BatchWriter:
+    options = {"path": str(path), "topic": "out", **others}
     if mark is not None:
-        options |= {"mark": mark, "markValue": "1"}
+        options = {"mark": mark, "markValue": "1", **options}
     return BatchWriter(
         parse_write(options, streaming=False), StructType().add("body", "string"), False
     )
@@ -102,7 +102,7 @@ def test_an_abort_settles_its_attempt_of_which_no_task_has_told(
     """The task died behind its PREPARE. A commit that comes later is refused, and the attempt of
     another driver is left alone.
     """
-    writer, other = writer_of(engine, mark), writer_of(engine, mark)
+    writer, other = writer_of(engine.path, mark), writer_of(engine.path, mark)
     done, others = task_of(writer), task_of(other)
     writer.abort([None])
     assert [each.tx_id for each in engine.undecided()] == [*others.part.prepared]
@@ -116,13 +116,41 @@ def test_an_abort_settles_its_attempt_of_which_no_task_has_told(
 @pytest.mark.parametrize("mark", ["m", None])
 def test_an_abort_never_rolls_back_what_is_decided(engine: fmq.Engine, mark: str | None) -> None:
     """Spark tells it of the tasks, or of none."""
-    writer = writer_of(engine, mark)
+    writer = writer_of(engine.path, mark)
     done = task_of(writer)
     writer.commit([done])
     told: list[list[WriterCommitMessage | None]] = [[done], [None], []]
     for each in told:
         writer.abort(each)
     assert bodies(engine) == [1, 2, 3]
+
+
+def test_an_abort_makes_nothing_and_waits_little_where_no_task_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job may fail in an earlier stage, before any task has connected."""
+    writer_of(tmp_path / "none", None, retryFor="60").abort([])
+    assert not (tmp_path / "none").exists()
+    assert "a later job, or a day, rolls back" in caplog.text
+    assert "no engine process answered for 5 s" in caplog.text
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_an_abort_that_reaches_no_engine_leaves_the_error_of_the_task(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, told: bool
+) -> None:
+    """Spark would show the error of the abort instead. The next job settles what is left."""
+    with fmq.open(tmp_path / "sink") as engine:
+        writer = writer_of(engine.path, "m", retryFor="0")
+        with engine.serve():
+            done = task_of(writer_of(engine.path, "m"))
+        writer.abort([done if told else None])
+        assert "lets no other process in" in caplog.text
+        assert [each.tx_id for each in engine.undecided()] == [*done.part.prepared]
+        with engine.serve():
+            later = writer_of(engine.path, "m", markValue="2")
+            later.commit([task_of(later)])
+        assert (bodies(engine), engine.undecided()) == ([1, 2, 3], [])
 
 
 def stream(spark: SparkSession, top: Path, engine: fmq.Engine) -> None:
