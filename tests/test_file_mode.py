@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import fmq
+from fmq.posix.denied import denied
 
 SMALL = fmq.Options(segment_bytes=4096)
 GROUP = 64_001
@@ -210,3 +212,59 @@ def test_who_may_not_enter_a_directory_is_told_whose_it_is() -> None:
             assert "Nothing was changed" in each and "over TCP, with a token" in each
     finally:
         shutil.rmtree(path)
+
+
+OPENED_BEFORE = """
+import os, pwd, sys
+from fmq.posix import RealDisk
+os.chdir(sys.argv[1])
+os.mkdir("late")
+directory = RealDisk().directory("late", make=False)
+os.chdir("/")
+os.chmod(sys.argv[1] + "/late", 0)
+os.setgroups([]); os.setgid(64_000); os.setuid(64_000)
+for call in directory.create, lambda name: directory.subdirectory(name, make=False):
+    try:
+        call("new")
+    except PermissionError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_the_directory_that_refuses_is_the_one_that_is_named() -> None:
+    """Behind a symlink, and after the process has changed its working directory."""
+    path = Path(tempfile.mkdtemp(prefix="fmq-other-"))
+    root = Path(fmq.__file__).parent.parent
+
+    def said(program: str, *more: str) -> list[str]:
+        line = [sys.executable, "-c", program, *more]
+        done = subprocess.run(line, cwd=root, capture_output=True, text=True, check=False)
+        return done.stdout.splitlines() or [done.stderr]
+
+    try:
+        path.chmod(0o755)
+        for name in "mine", "secret", "home":
+            (path / name).mkdir()
+        os.chown(path / "mine", 64_000, 64_000)
+        (path / "home").chmod(0o777)
+        fmq.open(path / "secret" / "shop").close()
+        (path / "secret").chmod(0o700)
+        (path / "mine" / "shop").symlink_to(path / "secret" / "shop")
+        found = said(CALLS, str(path / "mine" / "shop"), f"file://{path}/home")
+        assert len(found) == 5, found
+        for each in found:
+            assert f"Permission denied, as {path}/secret belongs to root, with mode 700" in each
+        found = said(OPENED_BEFORE, str(path))
+        assert len(found) == 2, found
+        for each in found:
+            assert "Permission denied, as late belongs to root, with mode 0, and this" in each
+    finally:
+        shutil.rmtree(path)
+
+
+def test_a_refusal_for_another_reason_names_no_owner(tmp_path: Path) -> None:
+    """The system also refuses what the owner has asked it to protect, such as by chattr +i."""
+    for number, names in (errno.EACCES, True), (errno.EPERM, False):
+        error = PermissionError(number, os.strerror(number), str(tmp_path))
+        assert ("belongs to" in str(denied(error, str(tmp_path)))) is names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -10,25 +11,41 @@ from fmq.posix.descriptors import IS_POSIX
 
 
 def denied(error: OSError, path: str) -> OSError:
-    """Return the refusal `error` of what is at `path`, with its owner in the text."""
-    if not IS_POSIX:  # there it has no mode
-        return error
-    text = f"{error.strerror or error}, as {_whose(os.path.abspath(path))}"
-    return type(error)(error.errno, text, error.filename)
-
-
-def _whose(path: str) -> str:
-    """Return to whom `path` belongs, or the nearest directory above that this process can see."""
-    found = None
-    while found is None:
+    """Return the refusal `error` of what is at `path`, with its owner in the text: of the path
+    itself, or of the nearest directory above that this process can see.
+    """
+    path = os.path.realpath(path)  # what refuses may lie behind a symlink
+    while True:
         try:
-            found = os.stat(path)
+            return _denied(error, path, os.stat(path))
         except OSError:
             if path == os.path.dirname(path):
                 raise
             path = os.path.dirname(path)
-    owner, mode = _name_of(found.st_uid), stat.S_IMODE(found.st_mode)
-    return f"{path} belongs to {owner}, with mode {mode:o}, and this process to {_name_of()}"
+
+
+def denied_in(error: OSError, path: str, fd: int) -> OSError:
+    """Return the refusal `error` of a file in the directory that is open as `fd`, and was named
+    `path` when it was opened.
+    """
+    try:
+        name = error.filename or os.curdir
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        path = os.path.normpath(os.path.join(path, name))
+    except OSError:  # there is none, or the directory itself refuses
+        found = os.fstat(fd)
+    return _denied(error, path, found)
+
+
+def _denied(error: OSError, path: str, found: os.stat_result) -> OSError:
+    text = error.strerror or str(error)
+    # EPERM has other reasons, such as a file that the system keeps from being changed. And where
+    # the system is not POSIX, there is no mode.
+    if error.errno == errno.EACCES and IS_POSIX:
+        owner, mode = _name_of(found.st_uid), stat.S_IMODE(found.st_mode)
+        text += f", as {path} belongs to {owner}, with mode {mode:o}, and this process to "
+        text += _name_of()
+    return type(error)(error.errno, text, error.filename)
 
 
 def _name_of(user: int | None = None) -> str:

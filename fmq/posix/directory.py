@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from fmq.errors import Locked, RemoteFileSystem
 from fmq.machine.disk import PAGE_BYTES, Page
-from fmq.posix.denied import denied
+from fmq.posix.denied import denied_in
 from fmq.posix.descriptors import (
     FILE_MODE,
     UNFOLLOWED,
@@ -68,7 +68,7 @@ class RealDirectory:
         try:
             fd = os.open(name, flags | UNFOLLOWED, FILE_MODE, dir_fd=self._fd)
         except PermissionError as error:
-            raise denied(error, os.path.join(self.path, name)) from None
+            raise denied_in(error, self.path, self._fd) from None
         if flags & os.O_CREAT:
             set_mode_or_close(fd, self.file_mode)
         return RealFile(fd, os.path.join(self.path, name), self._writer)
@@ -105,7 +105,7 @@ class RealDirectory:
         try:
             fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
         except PermissionError as error:
-            raise denied(error, path) from None
+            raise denied_in(error, self.path, self._fd) from None
         if make:
             set_mode_or_close(fd, directory_mode(self.file_mode))
         where = path, fd, self._writer, self._mounted
@@ -118,7 +118,7 @@ class RealDirectory:
         try:
             return self._lock(name).take(is_local=remote is None)
         except PermissionError as error:
-            raise denied(error, os.path.join(self.path, name)) from None
+            raise denied_in(error, self.path, self._fd) from None
 
     def locked_by(self, name: str) -> Locked | None:
         return self._lock(name).holder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ from fmq.errors import FmqError, Locked
 from fmq.errors.storage_errors import no_directory, no_parent
 from fmq.posix import RealDisk
 from fmq.posix.denied import denied
-from fmq.recovery.layout import LOCK, SERVER_LOG
+from fmq.recovery.layout import LOCK, SERVER_LOG, SOCKET
 from fmq.remote.lazy_door import LazyDoor
 from fmq.remote.link import FOLLOWER_SILENCE_SECONDS
 from fmq.remote.link_door import TCP, UNIX, LinkDoor
@@ -204,7 +205,7 @@ class Dialer:
         may not enter it. `was_made` says that `error` came from making the directory.
         """
         if isinstance(error, PermissionError):
-            raise denied(error, self._path) from error
+            raise denied(error, os.path.join(self._path, SOCKET)) from error
         if error.errno in NO_PATH:
             if not is_directory(split(self._path)[0]):
                 raise no_parent(self._path) from error
