@@ -73,9 +73,11 @@ class Standby:
         owner = self._follower.owner
         if owner.get("tls") and not self._speaks_tls:
             raise BadOption(
-                f"{self._follower.address}: its owner serves over TLS at {owner.get('address')}. "
-                "Without TLS this machine would hear nothing of it, and take over from an owner "
-                "that is well. Nothing was changed. Name the certificates to trust: --tls-ca FILE"
+                f"{self._follower.address}: its owner served over TLS at {owner.get('address')} "
+                "when it last said so. Without TLS this machine would hear nothing of it, and take "
+                "over from an owner that may be well. Nothing was changed. Name the certificates "
+                "to trust, --tls-ca FILE. Or, if you know that it is gone, take over by hand: "
+                f"fmq take-over {self._follower.address}"
             )
         return silent >= self._after and self.has_address and self.refusal is None
 

@@ -36,25 +36,34 @@ class OwnerQuestion:
         self._context = None if tls_ca is None else client_context(tls_ca)
         self.refusal: FmqError | None = None
         """Why an owner that is alive does not listen to this machine."""
+        self._unheard = 0  # questions in turn that nobody has answered
         self._stop = Event()
         self._thread = Thread(target=self._run, name="fmq standby", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            where = self._follower.owner.get("address")
-            if where is not None:
-                try:
-                    self.ask(where)
-                    self.refusal = None
-                except (NotAllowed, ProtocolError) as error:
-                    self.refusal = error
-                except (FmqError, OSError):
-                    pass  # nothing is heard of the owner
+            self.ask()
             self._stop.wait(self._every)
 
-    def ask(self, where: str) -> None:
-        """Ask once. Raises FmqError or OSError."""
+    def ask(self) -> None:
+        """Ask once, if the owner has an address, and set `refusal`."""
+        where = self._follower.owner.get("address")
+        if where is None:
+            return
+        try:
+            self._ask_at(where)
+            self.refusal = None
+        except (NotAllowed, ProtocolError) as error:
+            self.refusal, self._unheard = error, 0
+        except (FmqError, OSError):
+            # Who has refused was alive, and may be well and serve again at once. But the one that
+            # answers nobody is judged by its silence, also by a machine that it did not listen to.
+            self._unheard += 1
+            if self._unheard > TIMES:
+                self.refusal = None
+
+    def _ask_at(self, where: str) -> None:
         dial = AddressDialer(where, self._context, SILENCE_SECONDS).dial
         draw, clock = RealDisk.random, self._clock
         link = Link(where, dial, draw, clock, 0.0, list, lambda: None, self._token)

@@ -12,13 +12,21 @@ import pytest
 
 import fmq
 import fmq.aio
+from fmq.engines.home_moves import take_over
 from fmq.engines.standby import Standby
 from fmq.errors import BadOption, NotAStore, NotServed
+from fmq.remote.owner_question import TIMES
 from fmq.testing import FakeClock
 from tests.home.processes import fleet
 
 TLS = Path(__file__).parent.parent / "data" / "tls"
 CERTIFICATE, KEY = str(TLS / "cert.pem"), str(TLS / "key.pem")
+
+
+def token_at(path: Path, byte: str = "ab") -> str:
+    path.touch(0o600)
+    path.write_text(byte * 32)
+    return str(path)
 
 
 def bodies(engine: fmq.RemoteEngine) -> list[bytes]:
@@ -129,7 +137,7 @@ def test_an_engine_that_serves_over_tcp_is_found(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_could_not_hear_the_owner_does_not_stand_by(tmp_path: Path) -> None:
-    """It would take over from an owner that is well."""
+    """It would take over from an owner that may be well."""
     home, token = f"file://{tmp_path}/home", tmp_path / "token"
     token.touch(0o600)
     token.write_text("ab" * 32)
@@ -150,12 +158,53 @@ def test_a_machine_that_could_not_hear_the_owner_does_not_stand_by(tmp_path: Pat
                     if certificate is None:  # the last word counts
                         assert not other.may_take_over()
                         continue
-                    with pytest.raises(BadOption, match=r"TLS at tcp://127.*--tls-ca"):
+                    with pytest.raises(BadOption, match=r"TLS at tcp://127.* when it.*--tls-ca"):
                         other.may_take_over()
                     clock.advance(7200)
                     with pytest.raises(BadOption):
                         other.may_take_over()
         engine.send("t", b"it is well")
+
+
+def test_an_owner_that_served_over_tls_and_is_gone_is_taken_over_by_hand(tmp_path: Path) -> None:
+    """Nobody watched its end, so nothing says that it is not well."""
+    home, token = f"file://{tmp_path}/home", token_at(tmp_path / "token")
+    with fmq.open(tmp_path / "a", home=home) as engine:
+        engine.serve(tcp="127.0.0.1:0", token_file=token, tls_cert=CERTIFICATE, tls_key=KEY)
+    where = home, str(tmp_path / "b"), None, FakeClock()
+    how: dict[str, Any] = {"after": 3600, "serves_at": "tcp://127.0.0.1:1", "token_file": token}
+    with closing(Standby(*where, **how)) as standby:
+        with pytest.raises(BadOption, match=f"fmq take-over {home}$"):
+            standby.may_take_over()
+        take_over(home, str(tmp_path / "c"), None, FakeClock())
+        assert standby.may_take_over()
+
+
+def test_an_owner_that_refuses_a_machine_is_given_up_once_it_answers_nobody(tmp_path: Path) -> None:
+    """A refusal is a sign of life, but not for ever. One question without an answer is no end."""
+    home, clock = f"file://{tmp_path}/home", FakeClock()
+    token, wrong = token_at(tmp_path / "token"), token_at(tmp_path / "wrong", "cd")
+    where = home, str(tmp_path / "b"), None, clock
+    how: dict[str, Any] = {"after": 3600, "serves_at": "tcp://127.0.0.1:1", "token_file": wrong}
+    with fmq.open(tmp_path / "a", home=home) as owner:
+        owner.serve(tcp="127.0.0.1:0", token_file=token)
+        standby = Standby(*where, **how)
+        assert not standby.may_take_over()
+        question = standby._question
+        question.close()  # from here on this test asks, and no thread
+        question._thread.join()
+        while standby.refusal is None:
+            question.ask()
+        clock.advance(7200)
+        assert not standby.may_take_over()
+    with closing(standby):
+        assert not standby.may_take_over()  # reads what the owner has said last
+        clock.advance(7200)
+        for _ in range(TIMES):
+            question.ask()
+            assert not standby.may_take_over()
+        question.ask()
+        assert standby.may_take_over()
 
 
 def test_a_server_ends_whichever_call_learns_of_the_next_owner(tmp_path: Path) -> None:
