@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import fmq
 from fmq.arguments.path import MEMORY
 from fmq.errors import BadOption
+from fmq.server.doors import listen_at
 
 if TYPE_CHECKING:
     from fmq.metrics import MetricsPage
@@ -34,8 +35,9 @@ def open_beside(
 def check_beside(chosen: argparse.Namespace) -> None:
     """Raise what `open_beside` would.
 
-    Each of them is opened over an engine in memory and closed again, so a port that is taken is
-    found, too. Only to the collector nothing is sent.
+    Each of them is opened over an engine in memory and closed again, beside a socket that listens
+    at --listen. So a port that is taken is found, too, also by another of these options. Only to
+    the collector nothing is sent.
     """
     if chosen.otlp is not None:
         _exporter(chosen.otlp).shutdown()
@@ -43,6 +45,8 @@ def check_beside(chosen: argparse.Namespace) -> None:
         return
     without_otlp = argparse.Namespace(**{**vars(chosen), "otlp": None})
     with fmq.open(MEMORY) as engine, ExitStack() as until_closed:
+        if chosen.tcp is not None:
+            until_closed.enter_context(listen_at(chosen.tcp))
         open_beside(engine, without_otlp, until_closed)
 
 

@@ -236,20 +236,21 @@ def serve(
     """
     end = partial(os.kill, os.getpid(), signal.SIGTERM)
     with engine:
-        with (
-            ExitStack() as pages,
-            engine.serve(
-                tcp=chosen.tcp if chosen.home is None else None,
-                token_file=chosen.token_file,
-                tls_cert=chosen.tls_cert,
-                tls_key=chosen.tls_key,
-                sockets=sockets,
-                on_stop=end,
-            ) as server,
-        ):
-            if chosen.on_demand:
-                server.gives_way(end)
-            page, door = open_beside(engine, chosen, pages)
+        with ExitStack() as pages, ExitStack() as serving:
+            with _given_up(engine, chosen.home):
+                server = serving.enter_context(
+                    engine.serve(
+                        tcp=chosen.tcp if chosen.home is None else None,
+                        token_file=chosen.token_file,
+                        tls_cert=chosen.tls_cert,
+                        tls_key=chosen.tls_key,
+                        sockets=sockets,
+                        on_stop=end,
+                    )
+                )
+                if chosen.on_demand:
+                    server.gives_way(end)
+                page, door = open_beside(engine, chosen, pages)
             notify("READY=1")
             if not chosen.on_demand:
                 _say_where(chosen, server, page, door)
@@ -260,6 +261,25 @@ def serve(
                     break
             notify("STOPPING=1")
         return _failure_of(engine)
+
+
+@contextmanager
+def _given_up(engine: fmq.Engine, home: str | None) -> Iterator[None]:
+    """Let others have the home at once if the block fails, and say so. Raises BadOption then."""
+    try:
+        yield
+    except (BadOption, fmq.errors.NotAllowed, OSError) as error:
+        if home is None:
+            raise
+        from fmq.engines.home_moves import give_up  # imported here: few have a home
+
+        give_up(engine)
+        why = str(error).replace(" Nothing was changed.", "").replace(" Nothing is served.", "")
+        raise BadOption(
+            f"{without_secrets(home)}: was taken over, and then this process could not serve it, "
+            f"so it is free again, with all its messages. {why.removesuffix('.')}. Mend that, and "
+            "start this command again."
+        ) from error
 
 
 def _failure_of(engine: fmq.Engine) -> fmq.EngineFailed | None:

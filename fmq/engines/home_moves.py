@@ -8,6 +8,7 @@ import fmq.engines.startup as startup
 from fmq.arguments.options import Options
 from fmq.basics.clock import Clock
 from fmq.basics.own_process import here
+from fmq.engines.engine import Engine
 from fmq.engines.verification import check
 from fmq.errors import HomeRefused, NotAStore
 from fmq.home.home_addresses import check_address, home_disk, home_log
@@ -87,7 +88,12 @@ def take_over(home: str, path: str, options: Options | None, clock: Clock) -> No
     """
     disk = home_disk(startup.disk_of(options or Options()), check_address(home), clock)
     with startup.open(path, options, disk=disk, clock=clock, background=False) as engine:
-        engine._door.say_that_it_ends()
+        give_up(engine)
+
+
+def give_up(engine: Engine) -> None:
+    """Say in the home that nobody need wait for `engine`, which is closed next."""
+    engine._door.say_that_it_ends()
 
 
 def _named(path: str) -> str:

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fmq.errors import BadOption, NotAllowed
-from fmq.wire.network import is_local, listen_on, parse_address, read_token, server_context
+from fmq.wire.network import (
+    BACKLOG,
+    Address,
+    is_local,
+    listen_on,
+    parse_address,
+    read_token,
+    server_context,
+)
 from fmq.wire.processes import FileId, is_socket_of, listen_in
 
 if TYPE_CHECKING:
@@ -62,6 +70,10 @@ def open_doors(path: str, reach: Reach) -> list[Door]:
                 doors.append(Door(each))
                 continue
             _check(each, token, context)
+            try:
+                each.listen(BACKLOG)  # here, as the thread that serves has nobody to tell
+            except OSError as error:
+                raise _cannot_listen(Address(*each.getsockname()[:2]), error) from error
             doors.append(Door(each, token=token, context=context))
         if not any(is_socket_of(path, each) for each in given):
             doors.append(Door(*listen_in(path)))
@@ -92,9 +104,13 @@ def listen_at(text: str, *, now: bool = True) -> socket.socket:
     try:
         return listen_on(address, now=now)
     except OSError as error:
-        raise BadOption(
-            f"{address}: this process cannot listen there ({error.strerror}). Nothing was changed."
-        ) from error
+        raise _cannot_listen(address, error) from error
+
+
+def _cannot_listen(address: Address, error: OSError) -> BadOption:
+    return BadOption(
+        f"{address}: this process cannot listen there ({error.strerror}). Nothing was changed."
+    )
 
 
 def _check(made: socket.socket, token: bytes | None, context: SSLContext | None) -> None:

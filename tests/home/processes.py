@@ -77,7 +77,7 @@ class Fleet:
 
     def _start(self, *arguments: object) -> Process:
         listen = ("--listen", "127.0.0.1:0", "--token-file", self.token)
-        made = Process(*arguments, *listen)
+        made = Process(arguments[0], *listen, *arguments[1:])
         self.all.append(made)
         return made
 
