@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -205,7 +204,7 @@ class Dialer:
         may not enter it. `was_made` says that `error` came from making the directory.
         """
         if isinstance(error, PermissionError):
-            raise denied(error, os.path.join(self._path, SOCKET)) from error
+            raise denied(error, f"{self._path}/{SOCKET}") from error
         if error.errno in NO_PATH:
             if not is_directory(split(self._path)[0]):
                 raise no_parent(self._path) from error
