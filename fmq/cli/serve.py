@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -274,7 +275,7 @@ def _given_up(engine: fmq.Engine, home: str | None) -> Iterator[None]:
         from fmq.engines.home_moves import give_up  # imported here: few have a home
 
         give_up(engine)
-        why = str(error).replace(" Nothing was changed.", "").replace(" Nothing is served.", "")
+        why = re.sub(r" Nothing (was|is) \w+\.+", "", str(error))  # something was
         raise BadOption(
             f"{without_secrets(home)}: was taken over, and then this process could not serve it, "
             f"so it is free again, with all its messages. {why.removesuffix('.')}. Mend that, and "
