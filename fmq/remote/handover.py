@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fmq.basics.clock import Clock, sleep
 from fmq.errors import Closed, FmqError, Locked
@@ -52,12 +52,18 @@ def _ask_to_go(path: str, clock: Clock) -> bool:
     """Ask the process that serves the directory to end. Return whether it does, as one that was
     started on demand. It may not know that yet, or be too busy to answer.
     """
+    with suppress(FmqError):
+        return bool(ask_once(path, clock, "give_way"))
+    return False
+
+
+def ask_once(path: str, clock: Clock, name: str, *args: object) -> Any:
+    """Make a call of the process that serves the directory, and return the result. Raises FmqError:
+    its cause is a BlockingIOError if the process takes connections and says nothing for a second.
+    """
     dial = Dialer(path, None, clock, starts=False, silence=silence_of(0.0)).dial
     link = Link(path, dial, RealDisk.random, clock, 0.0, list, lambda: None)
-    does_end = False
     try:
-        with suppress(FmqError):
-            does_end = bool(link.call("give_way"))
+        return link.call(name, *args)
     finally:
-        link.close(Closed(f"{path}: the process was asked to go"))
-    return does_end
+        link.close(Closed(f"{path}: the process was asked to end"))

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from fmq.arguments.names import check_seconds
 from fmq.arguments.path import PathLike, check_local, text_of
 from fmq.basics.clock import Clock, SystemClock, sleep
-from fmq.errors import Closed, Locked, NotServed, OutcomeUnknown
+from fmq.errors import Locked, NotServed, OutcomeUnknown
 from fmq.errors.storage_errors import unreadable_within
 from fmq.machine.disk import Directory
 from fmq.posix import RealDisk
 from fmq.recovery import checkpoint as checkpoints
 from fmq.recovery.layout import LOCK, look, store_of
-from fmq.remote.dial import Dialer
-from fmq.remote.link import Link
-from fmq.remote.wires import silence_of
+from fmq.remote.handover import ask_once
 from fmq.store.journal.durable_page import PAGE
 from fmq.wire.processes import STOPS, absolute, starting
 
@@ -86,17 +84,11 @@ def _waiting(clock: Clock, ends: float, locked: Locked) -> Callable[[float], Non
 
 def _ask(path: str, clock: Clock, seconds: float) -> bool | None:
     """Ask the process to end. Return whether it does; None if it is too busy to answer."""
-    dial = Dialer(path, None, clock, starts=False, silence=silence_of(0.0)).dial
     try:
-        link = Link(path, dial, RealDisk.random, clock, 0.0, list, lambda: None)
-        try:
-            is_taken: bool = link.call("stop", seconds)
-        finally:
-            link.close(Closed(f"{path}: the process was asked to end"))
+        return bool(ask_once(path, clock, "stop", seconds))
     except (NotServed, OutcomeUnknown) as error:
         is_busy = isinstance(error.__cause__, BlockingIOError)
         return None if is_busy else STOPS in str(error)
-    return is_taken
 
 
 def _is_clean(directory: Directory) -> bool:
